@@ -1,7 +1,7 @@
 """Sweeps of many trials: recipes, the search, running and resuming on Ray, tracking in MLflow, the front, picking.
 
-    sweep = start_sweep("quickstart", ["search.trials=8"], ...)    # or Sweep.existing(Path("runs"), "first")
-    front_frame(sweep)                                             # a pandas DataFrame; trials_frame, epochs_frame
+    sweep = start_sweep("quickstart_paper", [], ...)    # or Sweep.existing(Path("runs"), "first")
+    front_frame(sweep)                                  # a pandas DataFrame; trials_frame, epochs_frame
     pick(sweep, {"ser": 0.5}, Path("picked.yaml"))
 
 `examples/notebook.py` shows all of these steps. Must not import the dashboards.

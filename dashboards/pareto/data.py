@@ -11,8 +11,10 @@ from sweeps.config.recipe import Recipe
 from sweeps.results.confirmed import new_seeds
 from sweeps.results.cost import choice_of, epsilon_of_sweep
 from sweeps.results.front import pareto_front, ties
+from sweeps.results.headline import headline
 from sweeps.results.recommendation import Recommendation, choosing_leakage, recommend
 from sweeps.store.picks import read_notes
+from sweeps.store.plans import Plan, plan_of, released
 from sweeps.store.records import Point, SweepRecord, TrialRecord
 from sweeps.store.sweep import Sweep
 from sweeps.text.figures import epsilon_cell, least_epsilon
@@ -137,6 +139,12 @@ class Snapshot:
     """People's notes, by a candidate's key."""
     choice: str = ""
     """What chooses a configuration, and whether ε covers that (`sweeps.config.choice`)."""
+    plan: Plan | None = None
+    """The private part of a sweep that chooses on a proxy corpus."""
+    release: Point | None = None
+    """The released model of such a sweep; None before there is one."""
+    headline: tuple[str, ...] = ()
+    """Lines on the released model and its ε."""
     problem: str = ""
     """The reason why the sweep cannot be read any more; everything else is then its last state."""
 
@@ -156,6 +164,9 @@ class Snapshot:
 
     def advice(self, limits: Limits | None = None) -> Recommendation:
         """Return the recommendation within limits, by the same rule as `edp-sweep pick`."""
+        chosen = self.candidates.get(self.release.name) if self.release is not None and not limits else None
+        if chosen is not None:
+            return Recommendation(chosen.point, " ".join(self.headline))
         return recommend(
             [c.point for c in self.front],
             target=self.recipe.edp.epsilon,
@@ -192,6 +203,9 @@ def snapshot(sweep: Sweep) -> Snapshot:
         again={c.key: new_seeds(sweep, c.point) for c in found.values() if c.on_front},
         notes=read_notes(sweep),
         choice=choice_of(sweep, trials),
+        plan=plan_of(sweep),
+        release=released(sweep),
+        headline=tuple(headline(sweep, trials)),
     )
 
 

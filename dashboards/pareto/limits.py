@@ -40,6 +40,8 @@ def state(app: Dash, source: Source) -> None:
             head, _, why = advice.why.partition(": ")
             return head, f"{why[0].upper()}{why[1:]}", True, None
         name = advice.point.name
+        if found.release is not None and not limits:
+            return f"The released model: settings of {found.candidates[name].name}", parts.released(found), False, name
         why = f"{advice.why} It is {found.choice}."
         return f"Recommended: {found.candidates[name].name}", why, False, name
 

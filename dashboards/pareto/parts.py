@@ -34,10 +34,17 @@ def state_line(snapshot: Snapshot) -> str:
     record, recipe = snapshot.record, snapshot.recipe
     counts = ", ".join(f"{n} {state}" for state, n in snapshot.counts.items()) or "no trials yet"
     wanted = "a secret number" if recipe.search.secret else f"{record.wanted} trials"
+    public, whole = (", which is public", "in all") if snapshot.plan is not None else ("", "of the whole sweep")
     return (
-        f"{snapshot.state}: {counts} of {wanted} · {recipe.model.kind.upper()} on {recipe.corpus.name} · "
-        f"ε of the whole sweep: {epsilon_text(snapshot.epsilon_of_sweep)}"
+        f"{snapshot.state}: {counts} of {wanted} · {recipe.model.kind.upper()} on {recipe.corpus.name}{public} · "
+        f"ε {whole}: {epsilon_text(snapshot.epsilon_of_sweep)}"
     )
+
+
+def released(snapshot: Snapshot) -> list[Any]:
+    """Return the headline as elements, the released model in bold."""
+    first, *others = snapshot.headline
+    return [html.Strong(first), *(part for line in others for part in (html.Br(), line))]
 
 
 def remain_line(snapshot: Snapshot, limits: Limits) -> str:
@@ -82,17 +89,26 @@ def details(snapshot: Snapshot, candidate: Candidate, run_url: str | None) -> li
     settings += [figures_row(name, text(Axis(name, name), value)) for name, value in candidate.params.items()]
     return [
         html.P(dominated_note(snapshot, candidate), className="standing"),
-        html.P(
-            [html.Strong("Guarantee: "), f"{privacy_statement(candidate.metrics, spec.edp)}; {snapshot.choice}"],
-            className="statement",
-            id="statement",
-        ),
+        html.P(_statement(snapshot, candidate), className="statement", id="statement"),
         figures_table(heads, rows),
         *(html.P(line, className="note") for line in _leak_lines(candidate, spec.shadow.corpus.name)),
         html.H3("Configuration"),
         html.Table(html.Tbody(settings), className="figures"),
         *([html.P(html.A("Its run in MLflow", href=run_url, target="_blank"))] if run_url else []),
     ]
+
+
+def _statement(snapshot: Snapshot, candidate: Candidate) -> list[Any]:
+    """Return the guarantee of a configuration, and of a trial on a proxy corpus that of the same settings."""
+    edp = candidate.point.spec.edp
+    if snapshot.plan is None:
+        return [html.Strong("Guarantee: "), privacy_statement(candidate.metrics, edp)]
+    private, public = snapshot.plan.recipe.corpus.name, snapshot.recipe.corpus.name
+    figures = f" The figures below are of the trial on {public}, which is public and costs no ε."
+    if snapshot.release is None or snapshot.release.trial != candidate.point.trial:
+        return [html.Strong(f"Not trained on {private}."), figures]
+    words = privacy_statement(snapshot.release.metrics, snapshot.release.spec.edp)
+    return [html.Strong(f"Guarantee of the model of {private}: "), f"{words}. It covers the choice.{figures}"]
 
 
 def _leak_lines(candidate: Candidate, shadow: str) -> list[str]:

@@ -16,6 +16,7 @@ from dashboards.pareto.data import Snapshot, snapshot
 from edp.spec import UserError
 from sweeps.store.activities import CONFIRM
 from sweeps.store.picks import NOTES, ORIGIN
+from sweeps.store.plans import RELEASE
 from sweeps.store.sweep import Sweep
 from sweeps.tracking.store import check_there
 
@@ -43,7 +44,7 @@ class Source:
 
     def _stamp_now(self) -> str:
         folder = self.sweep.folder
-        files = [folder / name for name in ("sweep.json", "study.db", NOTES)]
+        files = [folder / name for name in ("sweep.json", "study.db", NOTES, RELEASE)]
         # Later trainings with new seeds, and final ones: their steps count in the sweep's ε.
         trained = [*folder.glob(f"{CONFIRM}/*/*/*.json"), *folder.parent.glob(f"train-*/{ORIGIN}")]
         trained += folder.parent.glob("train-*/ledger.json")

@@ -19,6 +19,7 @@ from sweeps.results.front_figure import STYLE, svg
 from sweeps.results.recommendation import named_point
 from sweeps.run.prepare import Prepared
 from sweeps.store.picks import Pick, final_trainings, read_picks
+from sweeps.store.plans import released
 from sweeps.store.records import ConfirmedRun, Point
 from sweeps.store.sweep import Sweep
 from sweeps.text.figures import compared_words, shadow_words
@@ -66,6 +67,8 @@ def served_models(sweep: Sweep, tracker: Tracker) -> list[Served]:
     found: dict[str, str] = {}
     runs: dict[str, str | None] = {}
     of_trials = {trial.number: trial.run_id for trial in sweep.trials()}
+    if (release := released(sweep)) is not None:
+        of_trials[release.trial] = release.run_id
     for pick in read_picks(sweep):
         if pick.model is not None:
             found[pick.model] = f"trial {pick.trial} after epoch {pick.epoch}"

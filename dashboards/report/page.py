@@ -22,16 +22,18 @@ from dashboards.report.chosen import attacks_of, last_pick, roc_svg, served_mode
 from dashboards.report.questions import Known, Verified, questions
 from edp.ledger import Ledger
 from edp.spec import UserError
-from sweeps.config.choice import chosen_in, split_of
+from sweeps.config.choice import split_of
 from sweeps.config.recipe import Recipe
 from sweeps.registry.card import NEIGHBOURS, privacy_tags
 from sweeps.results.confirmed import confirmed_runs
-from sweeps.results.cost import epsilon_of_sweep, epsilon_user_of_sweep, known, unknown_ledgers, what_counts
+from sweeps.results.cost import choice_in, epsilon_of_sweep, epsilon_user_of_sweep, known, unknown_ledgers, what_counts
 from sweeps.results.front import pareto_front, tie_lines, ties
 from sweeps.results.front_figure import front_svg
+from sweeps.results.headline import headline
 from sweeps.results.recommendation import choose, leakage_of, picked_spec, recommended
 from sweeps.run.prepare import Prepared, locate
 from sweeps.store.picks import Pick
+from sweeps.store.plans import Plan, plan_of, released
 from sweeps.store.records import Point, TrialRecord
 from sweeps.store.sweep import Sweep
 from sweeps.text.columns import TPR, tpr_cell
@@ -70,7 +72,8 @@ def write_report(sweep: Sweep, path: Path, tracking_uri: str | None = None, veri
         verify: measures the chosen configuration's clip and noise. The result is kept for later reports.
 
     Returns:
-        The point of the report: the last pick, or else the point that `edp-sweep pick` would choose.
+        The point of the report: the released model of a sweep that chooses on a proxy corpus. Of other sweeps, the last
+        pick, or else the point that `edp-sweep pick` would choose.
 
     Raises:
         UserError: if there is nothing to report, or the file cannot be written.
@@ -80,6 +83,9 @@ def write_report(sweep: Sweep, path: Path, tracking_uri: str | None = None, veri
     front = pareto_front(trials, recipe.search.objectives)
     if not front:
         raise UserError(f"name = {sweep.name!r} has no complete trial yet; allowed: a sweep with a front")
+    plan, release = plan_of(sweep), released(sweep)
+    if plan is not None and release is None:
+        raise UserError(f"name = {sweep.name!r}: nothing is released yet; go on with: {sweep.command('resume')}")
     tracker = Tracker(
         tracking_uri or sweep.record.tracking_uri,
         sweep.record.recipe,
@@ -87,7 +93,9 @@ def write_report(sweep: Sweep, path: Path, tracking_uri: str | None = None, veri
         new=False,
     )
     picked = last_pick(sweep)
-    chosen = picked[1] if picked else choose(sweep, {})[0]
+    if release is not None and (picked is None or picked[1].name != release.name):
+        picked = None  # a pick of another trial is no released model
+    chosen = release or (picked[1] if picked else choose(sweep, {})[0])
     if verify is not None:
         with atomic_write(chosen.folder / _VERIFIED) as partial:
             partial.write_text(json.dumps(verify(picked_spec(chosen)), indent=1))
@@ -130,15 +138,19 @@ def _facts(
     tracker: Tracker,
 ) -> dict[str, Any]:
     """Return the variables of the template."""
-    baseline, objectives = sweep.record.baseline or {}, recipe.search.objectives
+    baseline, objectives, plan = sweep.record.baseline or {}, recipe.search.objectives, plan_of(sweep)
     points = [point for trial in trials for point in trial.points]
+    drawn = next((point for point in points if point.name == chosen.name), chosen)
     tied = ties(trials, front, objectives)
     cost = epsilon_of_sweep(sweep, trials)
-    choice = chosen_in(recipe.search, split_of(chosen.metrics), pick.limits if pick else ())
+    choice = choice_in(sweep, split_of(chosen.metrics), pick.limits if pick else ())
     return {
         "sweep": sweep,
         "record": sweep.record,
-        "recipe": recipe,
+        "recipe": recipe if plan is None else plan.recipe,
+        "proxy": recipe.corpus.name if plan is not None else None,
+        "objectives": objectives,
+        "headline": headline(sweep, trials),
         "now": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         "pick": pick,
         "served": served_models(sweep, tracker),
@@ -149,7 +161,7 @@ def _facts(
         "front": [_row(point, baseline, tied) for point in front],
         "baseline": baseline,
         "tied": tie_lines(tied, {point.name for point in front}),
-        "figure": Markup(front_svg(points, front, ("ser", leakage_of(recipe)), baseline, chosen)),
+        "figure": Markup(front_svg(points, front, ("ser", leakage_of(recipe)), baseline, drawn)),
         "rare": TPR in objectives,
         "models": len(points),
         "users": any("epsilon_user" in point.metrics for point in front),
@@ -161,30 +173,34 @@ def _facts(
         "unknown": unknown_ledgers(sweep, trials),
         "counted": what_counts(sweep),
         "costs": _costs(trials, baseline),
-        "source": recipe_text(recipe),
+        "source": recipe_text(recipe if plan is None else plan.recipe),
         "choice": choice,
-        **_about_chosen(sweep, recipe, chosen, epsilon_text(math.nan if cost is None else cost), choice, tracker),
+        **_about_chosen(sweep, recipe, plan, chosen, epsilon_text(math.nan if cost is None else cost), choice, tracker),
     }
 
 
 def _about_chosen(
-    sweep: Sweep, recipe: Recipe, chosen: Point, cost: str, choice: str, tracker: Tracker
+    sweep: Sweep, recipe: Recipe, plan: Plan | None, chosen: Point, cost: str, choice: str, tracker: Tracker
 ) -> dict[str, Any]:
     """Return the template's variables that depend on the chosen configuration; `cost` is the sweep's ε in words."""
+    if plan is not None:
+        recipe = plan.recipe
     spec, prepared = picked_spec(chosen), _prepared(sweep, recipe)
     attacks, curves, compared = attacks_of(chosen, prepared, spec)
     corpus, versions = _corpus(prepared, recipe.corpus), _versions(tracker, sweep)
-    confirmed = confirmed_runs(sweep, chosen)
+    confirmed = confirmed_runs(sweep, chosen) if plan is None else []
+    examples = sweep.record.examples if plan is None else plan.examples
     known = Known(
         report=sweep.command("report", "--verify"),
         confirm=sweep.command("confirm"),
         spec=spec,
         chosen=chosen,
-        baseline=sweep.record.baseline or {},
-        examples=corpus["sizes"]["train"] if corpus else sweep.record.examples,
+        baseline=(sweep.record.baseline or {}) if plan is None else {},
+        examples=corpus["sizes"]["train"] if corpus else examples,
         users=corpus["users"] if corpus else None,
         cost=cost,
         choice=choice,
+        proxy=sweep.recipe.corpus.name if plan is not None else None,
         verified=read_json_if_any(chosen.folder / _VERIFIED, Verified),
         seeds=len(confirmed),
         attacks=attacks,

@@ -61,6 +61,7 @@ class Known:
         verified: the findings of `edp-sweep verify` on this configuration, if it was run.
         seeds: number of trainings with new seeds.
         attacks: documents of the attacks' results.
+        proxy: the public corpus that the configuration was chosen on; None if it was chosen on the private corpus.
     """
 
     report: str
@@ -76,6 +77,7 @@ class Known:
     seeds: int
     attacks: list[dict[str, Any]]
     versions: dict[str, str]
+    proxy: str | None = None
 
 
 def questions(known: Known) -> list[tuple[str, list[Answer]]]:

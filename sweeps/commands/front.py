@@ -77,9 +77,13 @@ def baseline_document(sweep: Sweep) -> dict[str, Any] | None:
 
 
 def print_front(sweep: Sweep, console: Console) -> None:
-    """Print the front, and the ε of the whole sweep, which includes trials that failed or were stopped."""
+    """Print the front, and the ε of the whole sweep, which includes trials that failed or were stopped.
+
+    Of a sweep that chooses on a proxy corpus, print the released model and its ε.
+    """
     from sweeps.results.cost import cost_line
     from sweeps.results.front import pareto_front, tie_lines, ties
+    from sweeps.results.headline import headline
     from sweeps.results.recommendation import recommended
 
     recipe, trials = sweep.recipe, sweep.trials()
@@ -93,10 +97,11 @@ def print_front(sweep: Sweep, console: Console) -> None:
         console.print(fitting(console, tables))
         for line in tie_lines(tied, {point.name for point in front}):
             print_line(console, f"~ {line}")
-        print_line(console, recommended(sweep).why)
     else:
         print_line(console, "no complete trial yet, so no front")
-    print_line(console, cost_line(sweep, trials))
+    found = [*([recommended(sweep).why] if front else []), cost_line(sweep, trials)]
+    for line in headline(sweep, trials) or found:
+        print_line(console, line)
 
 
 def _table(
@@ -109,15 +114,18 @@ def _table(
     changes: bool,
 ) -> Table:
     """Return the table of the front, with the changes against the SGD baseline that the paper's Table 1 reports."""
+    from sweeps.store.plans import plan_of
+
     baseline = sweep.record.baseline or {}
     models = sum(len(trial.points) for trial in trials)
     rare = TPR in sweep.recipe.search.objectives
+    public = f" on {sweep.recipe.corpus.name} (public)" if plan_of(sweep) is not None else ""
     shared = shared_params([point.params for point in front])
     alike = f" All have {params_text(shared)}." if shared else ""
     heads = ["trial", *SER_HEADS, *(["ΔSER", "MIA AUC", "ΔMIA"] if changes else ["MIA AUC"])]
     heads += [*(["MIA TPR"] if rare else []), *epsilon_heads(point.metrics for point in front)]
     table = figures_table(
-        f"Pareto front of {sweep.name}: {len(front)} of {models} models from {len(trials)} trials",
+        f"Pareto front of {sweep.name}: {len(front)} of {models} models from {len(trials)} trials{public}",
         _caption(front, intervals=intervals, changes=changes, tied=bool(tied), rare=rare) + alike,
         heads,
         "configuration",

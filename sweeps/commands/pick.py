@@ -33,7 +33,7 @@ from sweeps.commands.options import (
     registered_alias,
 )
 from sweeps.commands.options import Point as PointName
-from sweeps.config.choice import chosen_in, split_of
+from sweeps.config.choice import split_of
 from sweeps.config.loading import as_yaml
 from sweeps.store.storage import train_line
 from sweeps.text.figures import epsilon_text, epsilon_words, metrics_line, params_text, users_remark
@@ -84,11 +84,14 @@ def pick_command(
     limits = {"epsilon": max_epsilon, "ser": max_ser, "mia_auc": max_mia_auc}
     wanted = Wanted(output, model_name, called, with_encoder, force, require_guarantee, tracking_uri)
     load("sweeps.tracking.tracker")
+    from sweeps.results.cost import choice_in
+    from sweeps.store.plans import released
+
     sweep = named(storage, name)
     given = {k: v for k, v in limits.items() if v is not None}
     with busy("registering the model" if model_name else "writing the configuration") as quiet:
         picked, why, model = pick_point(sweep, given, wanted, point, functools.partial(_ask, quiet))
-    choice = chosen_in(sweep.recipe.search, split_of(picked.metrics), given)
+    choice = choice_in(sweep, split_of(picked.metrics), given)
     if as_json:
         about = {"why": why, "choice": choice, "output": str(output)}
         print_json({**picked.public(), **about, "model": model.document() if model else None})
@@ -99,7 +102,10 @@ def pick_command(
     print_line(says, why)
     if not printed:
         uri = tracking_uri or sweep.record.tracking_uri
-        print_line(says, f"wrote {output}; train it with: {train_line(output, storage=storage, tracking_uri=uri)}")
+        go_on = f"train it with: {train_line(output, storage=storage, tracking_uri=uri)}"
+        if picked == released(sweep):
+            go_on = f"its model is in {picked.folder}"  # another training would cost more ε
+        print_line(says, f"wrote {output}; {go_on}")
     if model is not None:
         print_line(says, model.line(tracking_uri or sweep.record.tracking_uri))
 
@@ -161,7 +167,9 @@ def pick_point(
     Raises:
         UserError: if no point fits, if a guarantee is required and missing, or as `keep`.
     """
+    from sweeps.results.headline import released_in_place_of
     from sweeps.results.recommendation import choose, named_point
+    from sweeps.store.plans import released
 
     for name, value in limits.items():
         if not 0 <= value < math.inf:
@@ -170,8 +178,11 @@ def pick_point(
         raise UserError(f"point = {named!r}: limits choose a point, too; allowed: either a point or limits")
     if named is not None:
         point, why = named_point(sweep, named), "A person named it."
+    elif not limits and (release := released(sweep)) is not None:
+        point, why = release, "It is the released model, chosen on the proxy corpus by the lowest SER."
     else:
         point, why = choose(sweep, limits)
+    point = released_in_place_of(sweep, point)
     if (lacks := without_guarantee(sweep, point)) is not None:
         if wanted.require_guarantee:
             raise UserError(f"--require-guarantee: {lacks}; allowed: another point, wider limits, or without it")
@@ -202,9 +213,11 @@ def keep(
         UserError: if the file is there already or cannot be written, if the store cannot be opened, or if the model
             cannot be registered. Nothing was written then, unless the registration itself failed.
     """
+    from sweeps.results.headline import released_in_place_of
     from sweeps.store.picks import Pick, read_picks, write_pick
     from sweeps.tracking.tracker import Tracker
 
+    point = released_in_place_of(sweep, point)
     check_output(wanted.output)
     record = sweep.record
     if not os.access(sweep.folder, os.W_OK):
@@ -258,22 +271,25 @@ def keep(
 
 def _configuration(sweep: Sweep, point: Point, wanted: Wanted) -> str:
     """Return the text of the configuration's file."""
-    from sweeps.results.recommendation import picked_spec
+    from sweeps.results.cost import choice_in
+    from sweeps.results.headline import configuration_of
     from sweeps.store.picks import heading_of
 
     metrics, storage, seen = point.metrics, sweep.folder.parent, point.deciding
+    spec = configuration_of(sweep, point)
     uri = wanted.tracking_uri or sweep.record.tracking_uri
     file = "FILE" if is_printed(wanted.output) else wanted.output
+    measured_on = "" if point.spec.corpus == spec.corpus else f"On {point.spec.corpus.name}, which is public: "
     heading = (
         f"{heading_of(sweep.name, point.trial, point.epoch, point.run_id)}\n"
-        f"{split_of(metrics).capitalize()} SER {seen['ser']:.4f}, test SER {metrics['ser']:.4f}, "
+        f"{measured_on}{split_of(metrics).capitalize()} SER {seen['ser']:.4f}, test SER {metrics['ser']:.4f}, "
         f"MIA AUC {seen['mia_auc']:.4f}.\n"
         f"{', '.join(epsilon_words(metrics))}, at δ = {metrics['delta']:g}.\n"
-        f"The configuration was {chosen_in(sweep.recipe.search, split_of(metrics))}.\n"
+        f"The configuration was {choice_in(sweep, split_of(metrics))}.\n"
         f"{''.join(f'{words.capitalize()}.{chr(10)}' for words in users_remark(metrics))}"
         f"Train it again with: {train_line(file, storage=storage, tracking_uri=uri)}"
     )
-    return as_yaml(picked_spec(point), heading)
+    return as_yaml(spec, heading)
 
 
 def is_pick(sweep: Sweep, path: Path) -> bool:

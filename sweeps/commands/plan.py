@@ -27,16 +27,17 @@ from sweeps.store.storage import default_tracking_uri
 from sweeps.text.errors import one_line
 from sweeps.text.figures import delta_remark, epsilon_digits, epsilon_text, measured, params_text
 from sweeps.text.paths import check_name, folder_name
-from sweeps.text.terminal import command_line, print_line
-from trainables.config import CorpusSpec, TrialSpec
+from sweeps.text.terminal import print_line
+from trainables.config import CanariesSpec, CorpusSpec, TrialSpec
 from trainables.corpora import load_corpus
 from trainables.corpora.labels import TASKS, task_of
 from trainables.corpora.types import Splits
 from trainables.pretraining.overlap import check_public
-from trainables.records.files import atomic_write, read_json_if_any
+from trainables.records.files import atomic_write, digest, read_json_if_any
 
 if TYPE_CHECKING:
     from sweeps.config.pricing import Prices, SelectionStrategy
+    from sweeps.store.plans import Plan
     from sweeps.store.records import Point
     from sweeps.store.sweep import Sweep
 
@@ -55,17 +56,21 @@ def plan_command(
 ) -> None:
     """Price each valid way to choose and release within one total ε: what is left of it for the release."""
     overrides = with_trials(settings, trials)
+    if epsilon is not None:
+        overrides.append(f"edp.epsilon={epsilon!r}")
     loaded = load_recipe(recipe, overrides)[1]
-    priced, units = _priced(loaded, epsilon, lambda line: print_line(err, line))
+    priced, examples, users = _priced(loaded, lambda line: print_line(err, line))
+    units = users if loaded.edp.unit == "user" else examples
     if (remark := delta_remark(loaded.edp.delta, loaded.edp.unit, units)) is not None:
         print_line(err, remark)
-    document = {**priced.document(), "runs": list(runnable(loaded, priced)[0])}
+    runs, refused = runnable(loaded, priced)
+    document = {**priced.document(), "runs": list(runs)}
     if as_json:
         print_json(document)
         return
-    if epsilon is not None:
-        overrides.append(f"edp.epsilon={epsilon!r}")
     _show([recipe, *(word for setting in overrides for word in ("--set", setting))], document)
+    for way, why in refused.items() if not runs else ():
+        print_line(out, f"{way} does not run here: {why}")
 
 
 def _show(words: list[str], document: dict[str, Any]) -> None:
@@ -94,7 +99,7 @@ def _show(words: list[str], document: dict[str, Any]) -> None:
 
 
 def show_release(found: dict[str, Any]) -> None:
-    """Print the configuration that `run --plan` has chosen, and the model that it has released."""
+    """Print the trial that a plan without a proxy corpus has chosen, which is the released model."""
     chosen = params_text({key: value for key, value in found["chosen"]["params"].items() if key != "z0"})
     print_line(out, f"chosen of sweep {found['sweep']}: trial {found['chosen']['number']} ({chosen})")
     seen = found["metrics"]
@@ -104,14 +109,11 @@ def show_release(found: dict[str, Any]) -> None:
     print_line(out, f"{total}; covers {found['covers']}")
 
 
-def _priced(recipe: Recipe, target: float | None, say: Callable[[str], None]) -> tuple[Prices, int]:
-    """Price every way to choose among a recipe's trials and to release.
-
-    Args:
-        target: the total ε; None: the recipe's `edp.epsilon`.
+def _priced(recipe: Recipe, say: Callable[[str], None]) -> tuple[Prices, int, int]:
+    """Price every way to choose among a recipe's trials and to release within its `edp.epsilon`.
 
     Returns:
-        The prices, and the number of private training utterances, or users, that they are for.
+        The prices, and the numbers of private training utterances and of private users.
 
     Raises:
         UserError: if there is no target, if no noise meets it, or if the proxy corpus contains the private corpus.
@@ -119,7 +121,7 @@ def _priced(recipe: Recipe, target: float | None, say: Callable[[str], None]) ->
     from sweeps.config.pricing import price
     from sweeps.run.watch import notice  # imports Ray
 
-    wanted = target if target is not None else recipe.edp.epsilon
+    wanted = recipe.edp.epsilon
     if wanted is None:
         raise UserError("epsilon: the recipe has no edp.epsilon; allowed: --epsilon, or --set edp.epsilon=8")
     with notice("reading the corpus", say):
@@ -127,10 +129,10 @@ def _priced(recipe: Recipe, target: float | None, say: Callable[[str], None]) ->
         if recipe.search.proxy is not None:
             check_public(recipe.corpus, splits, {"search.proxy": recipe.search.proxy})
             _check_task(recipe.search.proxy, splits)
-    spec, users = recipe.baseline(), len(splits.train_users)
+    spec, examples, users = recipe.baseline(), len(splits.train), len(splits.train_users)
     spec.check_users(users or None)
-    units = users if spec.edp.unit == "user" else len(splits.train)
-    return price(recipe, units, wanted), units
+    units = users if spec.edp.unit == "user" else examples
+    return price(recipe, units, wanted), examples, users
 
 
 def _check_task(proxy: CorpusSpec, splits: Splits) -> None:
@@ -156,12 +158,12 @@ def run_plan(
 ) -> dict[str, Any]:
     """Search, choose and release in a way that `plan` lists, within the recipe's `edp.epsilon`.
 
-    After a stop, the same command with the same name goes on, in the search or in the release. The steps that a stopped
-    release had taken are in its ledger, so they count in ε.
+    After a stop, `resume` goes on, and so does the same command with the same name. The steps that a stopped release
+    had taken are in its ledger, so they count in ε.
 
     Args:
         way_name: a way's name, or `cheapest`: the cheapest of the ways that run.
-        part_of: see `sweeps.commands.start.start_sweep`; None: this plan is the whole command.
+        part_of: see `sweeps.commands.start.start_sweep`.
 
     Returns:
         The document that `edp-sweep run --plan --json` prints.
@@ -171,15 +173,17 @@ def run_plan(
         SweepStopped: if it was stopped; it names the command that goes on.
     """
     from sweeps.results.cost import epsilon_of_sweep
-    from sweeps.store.activities import PLAN
+    from sweeps.store.activities import CHOSEN
+    from sweeps.store.plans import Plan, plan_of
     from sweeps.store.sweep import Sweep
 
     if way_name == "stand_in":
         raise UserError("plan = 'stand_in': it is called proxy now; allowed: --plan proxy")
     stem, recipe = load_recipe(recipe_name, overrides)
+    name = check_name("name", name or folder_name(stem))
     if recipe.edp.epsilon is None:
         raise UserError("epsilon: the recipe has no edp.epsilon; allowed: --set edp.epsilon=8")
-    priced, units = _priced(recipe, None, progress.say)
+    priced, examples, users = _priced(recipe, progress.say)
     runs, refused = runnable(recipe, priced)
     allowed = ", ".join((*runs, "cheapest")) if runs else "none"
     if way_name in refused:
@@ -191,33 +195,29 @@ def run_plan(
         raise UserError(f"plan = {way_name!r}: allowed for this recipe: {allowed}{''.join(reasons)}")
     way = runs[way_name] if way_name in runs else next(iter(runs.values()))
     settings = [*overrides, *_settings(way, recipe)]
-    name = check_name("name", name or folder_name(stem))
-    if way.name == PROXY and is_free(storage / f"{name}-choice"):  # the search itself reads the proxy corpus alone
-        _check_budget(recipe, units, f"plan {name}", storage, tracking_uri, progress)
-    again = part_of or _command(recipe_name, overrides, way_name, name, storage, tracking_uri)
-    sweep = searched(Sweep(storage, f"{name}-choice"), recipe_name, settings, tracking_uri, progress, again)
-    point = _chosen(sweep, public=way.name == PROXY)
-    found: dict[str, Any] = {
-        "plan": way.name,
-        "covers": way.covers,
-        "delta": recipe.edp.delta,
-        "sweep": sweep.name,
-        "chosen": point.public(),
+    plan = None
+    if way.name == PROXY:
+        # Canaries audit the trials. The release is not trained on made-up utterances.
+        private = recipe.model_copy(update={"canaries": CanariesSpec()})
+        plan = Plan(recipe=private, examples=examples, users=users)
+        if is_free(storage / name):  # the search itself reads the proxy corpus alone
+            _check_budget(recipe, plan.units, f"plan {name}", storage, tracking_uri, progress)
+    sweep = searched(Sweep(storage, name), recipe_name, settings, tracking_uri, progress, part_of, plan)
+    if plan is not None:
+        if plan_of(sweep) != plan:  # the search is the same for another private corpus
+            raise _other_settings(sweep)
+        return release_chosen(sweep, plan, tracking_uri, progress, part_of)
+    point = _chosen(sweep, public=False)
+    if not sweep.recipe.search.secret:  # which keeps its released trial in a folder of its own
+        with atomic_write(sweep.folder / CHOSEN) as partial:
+            partial.write_text(json.dumps({"plan": way.name, "trial": point.trial}))
+    return {
+        **_about(sweep, way.name, way.covers, point),
+        "epsilon": epsilon_of_sweep(sweep, sweep.trials()),
+        "output": str(point.folder),
+        "run_id": point.run_id,
+        **measured(point.metrics),
     }
-    if way.name != PROXY:
-        total = epsilon_of_sweep(sweep, sweep.trials())
-        if not sweep.recipe.search.secret:  # which keeps its released trial in a folder of its own
-            with atomic_write(sweep.folder / PLAN) as partial:
-                partial.write_text(json.dumps({"plan": way.name, "trial": point.trial}))
-        return found | {
-            "epsilon": total,
-            "output": str(point.folder),
-            "run_id": point.run_id,
-            **measured(point.metrics),
-        }
-    with going_on_with(again):
-        chosen = _released(recipe, point, units)
-        return found | release(chosen, sweep, f"{name}-release", tracking_uri, progress, point)
 
 
 def _check_budget(
@@ -235,6 +235,54 @@ def _check_budget(
     budget = open_budget(recipe.corpus, storage, uri, progress.say)
     if budget is not None:
         budget.check(of_trials(recipe, units, 1) or [], what)
+
+
+def release_chosen(
+    sweep: Sweep, plan: Plan, tracking_uri: str | None, progress: Progress, part_of: str | None = None
+) -> dict[str, Any]:
+    """Train the best trial's configuration on the private corpus, once. A release that is there already is returned.
+
+    Args:
+        sweep: a finished sweep that chooses on a proxy corpus, with this plan.
+        part_of: see `sweeps.commands.start.start_sweep`.
+
+    Returns:
+        The document that `edp-sweep run --plan --json` prints.
+
+    Raises:
+        SweepStopped: if it was stopped.
+    """
+    from sweeps.commands.finish import tell_total
+    from sweeps.results.headline import COVERS, private_configuration
+    from sweeps.store.picks import heading_of
+    from sweeps.store.plans import Release, released
+    from sweeps.tracking.tracker import Tracker
+
+    before, point = released(sweep), _chosen(sweep, public=True)
+    spec = private_configuration(plan, point)
+    heading = heading_of(sweep.name, point.trial, point.epoch, point.run_id)
+    with going_on_with(part_of or sweep.command("resume")):
+        made = release(spec, sweep, f"{sweep.name}-release", tracking_uri, progress, heading)
+    if before is None or before.run_id != made["run_id"]:
+        folder = sweep.folder.parent / Path(made["output"]).name
+        Release(
+            trial=point.trial,
+            params=point.params | {"z0": spec.edp.z0, "training.epochs": spec.training.epochs},
+            epochs=spec.training.epochs,
+            metrics=made["metrics"],
+            run_id=made["run_id"],
+            folder=folder.name,
+            digests={name: digest(folder / name) for name in ("model.pt", "ledger.json")},
+        ).write(sweep.folder)
+        uri = tracking_uri or sweep.record.tracking_uri
+        tell_total(sweep, Tracker(uri, sweep.record.recipe, sweep.folder.parent / "mlflow-artifacts", new=False))
+    return _about(sweep, PROXY, COVERS, point) | made
+
+
+def _about(sweep: Sweep, way: str, covers: str, point: Point) -> dict[str, Any]:
+    """Return the part of a plan's document that every way has."""
+    delta = sweep.recipe.edp.delta
+    return {"plan": way, "covers": covers, "delta": delta, "sweep": sweep.name, "chosen": point.public()}
 
 
 def runnable(recipe: Recipe, priced: Prices) -> tuple[dict[str, SelectionStrategy], dict[str, str]]:
@@ -262,6 +310,7 @@ def runnable(recipe: Recipe, priced: Prices) -> tuple[dict[str, SelectionStrateg
 def _settings(way: SelectionStrategy, recipe: Recipe) -> list[str]:
     """Return the settings of the search. Only SER chooses, so there is one objective and one kept epoch."""
     settings = [f"edp.epsilon={way.epsilon_of_release!r}", "search.objectives=[ser]", "search.keep_epochs=1"]
+    settings.append("search.plan=null")
     if way.name == "random_stopping":
         settings.append("search.sampler=random_stopping")
     if way.name == PROXY:
@@ -271,26 +320,13 @@ def _settings(way: SelectionStrategy, recipe: Recipe) -> list[str]:
     return settings
 
 
-def _command(recipe: str, overrides: list[str], way: str, name: str, storage: Path, tracking_uri: str | None) -> str:
-    """Return the command that goes on with a stopped plan. `resume` would finish the search and release nothing."""
-    settings = [word for setting in overrides for word in ("--set", setting)]
-    words = [recipe, "--plan", way, "--name", name, *settings]
-    return command_line("run", *words, storage=storage, tracking_uri=tracking_uri)
-
-
 def release(
-    spec: TrialSpec,
-    sweep: Sweep,
-    name: str,
-    tracking_uri: str | None,
-    progress: Progress,
-    chosen: Point | None = None,
+    spec: TrialSpec, sweep: Sweep, name: str, tracking_uri: str | None, progress: Progress, heading: str = ""
 ) -> dict[str, Any]:
-    """Train the chosen configuration, go on with its stopped training, or return the result of its finished training.
+    """Train a chosen configuration, go on with its stopped training, or return the result of its finished training.
 
     Args:
-        chosen: the sweep's point, which the configuration's file names, so that a later `train` of the file knows what
-            chose it.
+        heading: comment of the configuration's file, which names the sweep that the training counts in.
 
     Returns:
         `output`, `metrics`, `formal_guarantee`, `run_id` and `epsilon`.
@@ -299,12 +335,10 @@ def release(
         UserError: if a training of this name has other settings.
     """
     from sweeps.commands.train import train
-    from sweeps.store.picks import heading_of
 
     config, result = sweep.folder / f"{name}.yaml", sweep.folder / f"{name}.json"
     if config.exists() and load_config(config, []) != spec:
         raise UserError(f"name: {config} was released with other settings; allowed: another --name or --storage")
-    heading = heading_of(sweep.name, chosen.trial, chosen.epoch, chosen.run_id) if chosen is not None else ""
     write_yaml(spec, config, heading)
     release = read_json_if_any(result, dict[str, Any])
     if release is None:
@@ -324,11 +358,13 @@ def searched(
     tracking_uri: str | None,
     progress: Progress,
     part_of: str | None = None,
+    plan: Plan | None = None,
 ) -> Sweep:
     """Run the sweep of this name to its end: start it, or go on with it. Return a finished one as it is.
 
     Args:
         part_of: see `sweeps.commands.start.start_sweep`.
+        plan: see `sweeps.commands.start.start_sweep`.
 
     Raises:
         UserError: if a sweep of this name has other settings.
@@ -345,11 +381,16 @@ def searched(
             tracking_uri=tracking_uri,
             progress=progress,
             part_of=part_of,
+            plan=plan,
         )
     sweep = Sweep.existing(sweep.folder.parent, sweep.name)
     if sweep.recipe != load_recipe(recipe, settings)[1]:
-        raise UserError(f"name: {sweep.name!r} is there with other settings; allowed: another --name or --storage")
+        raise _other_settings(sweep)
     return sweep if sweep.record.state == "finished" else resume_sweep(sweep, progress, tracking_uri, part_of)
+
+
+def _other_settings(sweep: Sweep) -> UserError:
+    return UserError(f"name: {sweep.name!r} is there with other settings; allowed: another --name or --storage")
 
 
 def _chosen(sweep: Sweep, *, public: bool) -> Point:
@@ -363,18 +404,3 @@ def _chosen(sweep: Sweep, *, public: bool) -> Point:
     if not found:
         raise UserError(f"name = {sweep.name!r} has no complete trial to choose from")
     return min(found, key=lambda point: point.metrics["ser"] if public else point.deciding["ser"])
-
-
-def _released(recipe: Recipe, point: Point, units: int) -> TrialSpec:
-    """Return the chosen configuration on the private corpus, with the noise for the target ε there."""
-    from sweeps.config.target_epsilon import ConfigurationRefused, resolve
-    from sweeps.results.recommendation import picked_spec
-
-    training = picked_spec(point).training
-    params = {key: value for key, value in point.params.items() if key != "z0"} | {"training.epochs": training.epochs}
-    if training.decay_epochs is not None:
-        params["training.decay_epochs"] = training.decay_epochs
-    try:
-        return resolve(recipe, params, units).spec
-    except ConfigurationRefused as refusal:
-        raise UserError(f"edp.epsilon = {recipe.edp.epsilon:g}: {refusal}") from None

@@ -1,4 +1,4 @@
-"""`edp-sweep run` and `resume`: a sweep, run to its front or, with `--plan`, to a released model."""
+"""`edp-sweep run` and `resume`: a sweep, run to its front or, with a plan, to a released model."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from sweeps.commands.options import (
     named,
     with_trials,
 )
-from sweeps.commands.plan import run_plan, show_release
+from sweeps.commands.plan import PROXY, release_chosen, run_plan, show_release
 from sweeps.commands.status import print_sweep, sweep_document
 from sweeps.config.loading import load_recipe
 from sweeps.run.progress import Progress
@@ -35,7 +35,7 @@ def run_command(
     name: Annotated[
         str | None,
         typer.Option(
-            help="name of the sweep; by default the recipe's name and the time, with --plan the recipe's name alone"
+            help="name of the sweep; by default the recipe's name and the time, with a plan the recipe's name alone"
         ),
     ] = None,
     trials: Trials = None,
@@ -45,38 +45,48 @@ def run_command(
         typer.Option(
             "--plan",
             metavar="WAY",
-            help="search, choose and release within one ε, in a way that `plan` lists, or in the cheapest",
+            help="search, choose and release within one ε, in a way that `plan` lists, or in the cheapest; by default "
+            "the recipe's search.plan",
         ),
     ] = None,
     storage: Storage = RUNS,
     tracking_uri: TrackingUri = None,
     as_json: Json = False,
 ) -> None:
-    """Run a sweep to its front or, with --plan, to a released model."""
+    """Run a sweep to its front or, with a plan, to a released model."""
     overrides = with_trials(settings, trials)
-    load_recipe(recipe, overrides)  # so that a wrong recipe is refused before the slow imports
+    planned = load_recipe(recipe, overrides)[1].search.plan  # a wrong recipe is refused before the slow imports
+    way = plan if plan is not None else planned
     with busy(LIBRARIES):
         from sweeps.commands.start import start_sweep
+        from sweeps.store.sweep import Sweep
 
     where: dict[str, Any] = {"name": name, "storage": storage, "tracking_uri": tracking_uri, "progress": Progress(err)}
-    if plan is not None:
-        found = run_plan(recipe, overrides, plan, **where)
-        if as_json:
-            print_json(found)
-        else:
-            show_release(found)
+    if way is None:
+        _show(start_sweep(recipe, overrides, **where), as_json)
         return
-    _show(start_sweep(recipe, overrides, **where), as_json)
+    found = run_plan(recipe, overrides, way, **where)
+    if as_json:
+        print_json(found)
+    elif found["plan"] == PROXY:
+        _show(Sweep.existing(storage, found["sweep"]), as_json)
+    else:
+        show_release(found)
 
 
 def resume_command(
     name: Name = None, storage: Storage = RUNS, tracking_uri: TrackingUri = None, as_json: Json = False
 ) -> None:
-    """Go on with a sweep that was stopped, whatever stopped it."""
+    """Go on with a sweep that was stopped, whatever stopped it, and with the release that it chooses for."""
     with busy(LIBRARIES):
         from sweeps.commands.start import resume_sweep
+        from sweeps.store.plans import plan_of
 
-    _show(resume_sweep(named(storage, name), Progress(err), tracking_uri), as_json)
+    progress = Progress(err)
+    sweep = resume_sweep(named(storage, name), progress, tracking_uri)
+    if (plan := plan_of(sweep)) is not None:
+        release_chosen(sweep, plan, tracking_uri, progress)
+    _show(sweep, as_json)
 
 
 def _show(sweep: Sweep, as_json: bool) -> None:
@@ -90,8 +100,21 @@ def _show(sweep: Sweep, as_json: bool) -> None:
 def next_steps(sweep: Sweep) -> str:
     """Return the commands that may follow a sweep, each with its purpose."""
     from sweeps.results.recommendation import recommended
+    from sweeps.store.plans import plan_of
 
     storage, uri = sweep.folder.parent, sweep.record.tracking_uri
+    if plan_of(sweep) is not None:
+        return _lines(
+            [
+                (sweep.command("ui"), "opens a page with the released model's guarantee and the trials"),
+                (sweep.command("report"), "writes report.html, for a privacy review of the released model"),
+                (
+                    sweep.command("pick", "--register", "voice"),
+                    "registers the released model as voice, to be served; it costs no more ε",
+                ),
+                (sweep.command("status"), "shows this again, with trials and costs"),
+            ]
+        )
     # Canaries audit the search. They are made up, so the released model need not be trained on them.
     unplanted = ["--set", "canaries.count=0"] if sweep.recipe.canaries.count else []
     train = train_line("picked.yaml", "--on", "train+valid", *unplanted, storage=storage, tracking_uri=uri)
@@ -107,4 +130,8 @@ def next_steps(sweep: Sweep) -> str:
         (sweep.command("ui"), "opens a page to compare and pick configurations, and the MLflow UI"),
         (str(sweep.folder / "front.svg"), "is a picture of the front, for a browser"),
     ]
+    return _lines(steps)
+
+
+def _lines(steps: list[tuple[str, str]]) -> str:
     return "\n".join(["", "What to do next:", *(f"  {command}\n      {what}" for command, what in steps)])

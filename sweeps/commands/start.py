@@ -34,6 +34,7 @@ from sweeps.run.trials import release_best, run_baseline, run_trials
 from sweeps.run.watch import ray_liveness, stall_reporter
 from sweeps.store.corpora import keep_corpora
 from sweeps.store.lock import claimed, driver_lock
+from sweeps.store.plans import Plan
 from sweeps.store.records import SweepRecord
 from sweeps.store.storage import default_tracking_uri
 from sweeps.store.study import study_storage
@@ -63,6 +64,7 @@ def start_sweep(
     tracking_uri: str | None = None,
     progress: Progress | None = None,
     part_of: str | None = None,
+    plan: Plan | None = None,
 ) -> Sweep:
     """Run a new sweep to its end.
 
@@ -72,9 +74,11 @@ def start_sweep(
         progress: shows what happens; by default on standard error.
         part_of: a command that runs this sweep as its first part. If the sweep is stopped, `SweepStopped` names this
             command instead of `edp-sweep resume`.
+        plan: the private part of a sweep that chooses on a proxy corpus.
 
     Raises:
-        UserError: if the recipe is wrong, or the corpora or the cluster do not allow the sweep. Nothing was made then.
+        UserError: if the recipe is wrong or names a plan, which `sweeps.commands.plan.run_plan` follows, or if the
+            corpora or the cluster do not allow the sweep. Nothing was made then.
         TrialError: if the shadow model or the baseline cannot be trained.
         SweepStopped: if the sweep was stopped.
     """
@@ -82,6 +86,11 @@ def start_sweep(
     if name is not None:
         check_name("name", name)
     stem, recipe = load_recipe(recipe_name, overrides)
+    if recipe.search.plan is not None:
+        raise UserError(
+            f"search.plan = {recipe.search.plan}: this runs the trials alone, on the private corpus; "
+            "allowed: sweeps.commands.plan.run_plan, or search.plan=null"
+        )
     if recipe.search.secret:
         check_candidates(recipe)
     sweep = Sweep.new(storage, name or f"{stem}-{datetime.now():%Y%m%d-%H%M%S}")
@@ -105,7 +114,7 @@ def start_sweep(
             if recipe.search.secret:
                 tracker.stop_clock(time.time())
             progress.say(f"sweep {sweep.name}: {placed.line}; Ray's log: {sweep.log}")
-            _begin(tracker, sweep, stem, recipe)
+            _begin(tracker, sweep, stem, recipe, plan)
             run_to_end(sweep, recipe, prepared, corpora, placed, tracker, progress, part_of or sweep.command("resume"))
     return sweep
 
@@ -123,7 +132,7 @@ def _check_budget(sweep: Sweep, recipe: Recipe, units: int, trials: int, uri: st
         budget.check(of_trials(recipe, units, trials) or [], f"sweep {sweep.name}")
 
 
-def _begin(tracker: Tracker, sweep: Sweep, recipe_name: str, recipe: Recipe) -> None:
+def _begin(tracker: Tracker, sweep: Sweep, recipe_name: str, recipe: Recipe, plan: Plan | None) -> None:
     """Open the sweep's own MLflow run, and write the sweep's recipe and record."""
     run_id = tracker.start(
         sweep.name,
@@ -143,6 +152,8 @@ def _begin(tracker: Tracker, sweep: Sweep, recipe_name: str, recipe: Recipe) -> 
     if run_id is None:
         raise UserError(f"tracking-uri = {redacted(tracker.uri)!r} takes no runs; allowed: a store that can be written")
     sweep.save_recipe(recipe)
+    if plan is not None:
+        plan.write(sweep.folder)
     keep_corpora(sweep.folder, recipe.baseline())
     sweep.save(
         SweepRecord(

@@ -64,9 +64,11 @@ def sweep_document(sweep: Sweep) -> dict[str, Any]:
     """Return what `status`, `run` and `resume` print with `--json`."""
     from sweeps.results.cost import choice_of, epsilon_of_sweep, epsilon_user_of_sweep, sweep_cost, trial_cost
     from sweeps.results.front import pareto_front
+    from sweeps.store.plans import plan_of, released
 
     record, recipe, trials = sweep.record, sweep.recipe, sweep.trials()
     front = pareto_front(trials, recipe.search.objectives)
+    plan, release = plan_of(sweep), released(sweep)
     return {
         "sweep": sweep.name,
         "state": sweep.state,
@@ -82,6 +84,8 @@ def sweep_document(sweep: Sweep) -> dict[str, Any]:
         "choice": choice_of(sweep, trials),
         "epsilon_of_sweep": epsilon_of_sweep(sweep, trials),
         "epsilon_user_of_sweep": epsilon_user_of_sweep(sweep, trials),
+        "released_corpus": plan.recipe.corpus.name if plan is not None else None,
+        "released": release.public() | {"output": str(release.folder)} if release is not None else None,
     }
 
 

@@ -294,14 +294,15 @@ def _same_people(origin: Origin, spec: TrialSpec, storage: Path) -> bool:
 
     If it cannot be found out whether these are the same people, the answer is True.
     """
+    from sweeps.store.plans import plan_of
     from sweeps.store.same_corpus import CorpusComparison, KnownCorpus
     from sweeps.store.sweep import Sweep
 
     try:
         sweep = Sweep.existing(storage, origin.sweep)
-        return (
-            CorpusComparison(sweep.cache).same(KnownCorpus(spec.corpus), KnownCorpus(sweep.recipe.corpus)) is not False
-        )
+        plan = plan_of(sweep)
+        corpus = (sweep.recipe if plan is None else plan.recipe).corpus
+        return CorpusComparison(sweep.cache).same(KnownCorpus(spec.corpus), KnownCorpus(corpus)) is not False
     except UserError:
         return True
 

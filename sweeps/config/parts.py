@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from edp.spec import Clip, Decay, EDPOptions, Frozen, NoiseMultiplier, Tau
+from edp.spec import Clip, Decay, EDPOptions, Frozen, NoiseMultiplier, Sampling, Tau
 from trainables.config import CorpusSpec
 from trainables.records.pareto import objective_value
 
@@ -29,6 +29,10 @@ class FixedEDP(EDPOptions):
     # Unused settings are refused in each trial's own mechanism: here, `clip` may be searched, and need another one.
     belongs_to: ClassVar[Mapping[str, tuple[str, str]]] = {}
 
+    sampling: Annotated[
+        Sampling,
+        Field(description="a recipe may say auto: poisson with a target epsilon where that is possible, else shuffle"),
+    ] = "shuffle"
     C: Clip | None = None
     z0: NoiseMultiplier | None = None
     decay: Decay | None = None
@@ -82,6 +86,13 @@ class SearchSpec(Frozen):
     proxy: Annotated[
         CorpusSpec | None,
         Field(description="public proxy corpus on which `run --plan proxy` runs the trials; null: no proxy corpus"),
+    ] = None
+    plan: Annotated[
+        Literal["proxy", "random_stopping", "all_trials", "cheapest"] | None,
+        Field(
+            description="`run` searches, chooses and releases in this way, as with `--plan`; null: it searches on the "
+            "corpus and releases nothing"
+        ),
     ] = None
 
     @property

@@ -56,6 +56,24 @@ class Recipe(Frozen):
 
     @model_validator(mode="before")
     @classmethod
+    def _sampling_follows_the_target(cls, data: Any) -> Any:
+        sections = ("search", "edp", "space", "training")
+        if not isinstance(data, dict) or not all(isinstance(data.get(name, {}), dict) for name in sections):
+            return data
+        search, edp, space, training = (data.get(name, {}) for name in sections)
+        if edp.get("sampling") != "auto":
+            return data
+        # Drawn batches hide who takes part in a step, so the same ε needs less noise (docs/search.md).
+        given = (edp.get("epsilon"), space.get("epsilon"), space.get("edp.epsilon"))
+        targeted = any(target is not None for target in given)
+        fixed = (training.get("batch_size"), edp.get("noise_correlation"), search.get("sampler"), search.get("plan"))
+        settings = str([*fixed, space.get("training.batch_size"), space.get("edp.noise_correlation")])
+        only_shuffled = ("'full'", "'banded'", "'random_stopping'", "'all_trials'")
+        shuffled = not targeted or any(value in settings for value in only_shuffled)
+        return {**data, "edp": {**edp, "sampling": "shuffle" if shuffled else "poisson"}}
+
+    @model_validator(mode="before")
+    @classmethod
     def _objectives_follow_what_is_searched(cls, data: Any) -> Any:
         if not isinstance(data, dict) or not all(isinstance(data.get(k, {}), dict) for k in ("search", "edp")):
             return data
@@ -76,6 +94,12 @@ class Recipe(Frozen):
             self.search.proxy.check_public("search.proxy")
         _check_space(self)
         self.initial_points()
+        if self.search.plan is not None and self.edp.epsilon is None:
+            raise ValueError(
+                f"search.plan = {self.search.plan}: it needs a total epsilon of search and release; give edp.epsilon"
+            )
+        if self.search.plan == "proxy" and self.search.proxy is None:
+            raise ValueError("search.plan = proxy: it needs a public corpus to choose on; give search.proxy")
         if self.search.secret:
             check_random_stopping(self.edp, self.search, self.space, self.budget)
         if self.edp.epsilon is not None or "epsilon" in self.space:

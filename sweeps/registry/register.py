@@ -14,13 +14,14 @@ from mlflow.exceptions import MlflowException
 from mlflow.models import Model
 
 from edp.spec import UserError
-from sweeps.config.choice import GIVEN, chosen_in, split_of
+from sweeps.config.choice import GIVEN, split_of
 from sweeps.registry.bundle import answering, quiet, save
 from sweeps.registry.card import model_card, privacy_tags
-from sweeps.results.cost import epsilon_of_sweep
+from sweeps.results.cost import choice_in, epsilon_of_sweep
 from sweeps.results.recommendation import picked_spec
 from sweeps.run.prepare import locate
 from sweeps.store.picks import Pick
+from sweeps.store.plans import plan_of
 from sweeps.store.records import Point
 from sweeps.store.sweep import Sweep
 from sweeps.text.paths import check_model_name
@@ -82,7 +83,7 @@ def register_point(
     check_point(sweep, point, name)
     record = sweep.record
     assert point.run_id is not None
-    cost = epsilon_of_sweep(sweep, sweep.trials())
+    cost, plan = epsilon_of_sweep(sweep, sweep.trials()), plan_of(sweep)
     return register(
         name,
         tracker=Tracker(
@@ -98,8 +99,8 @@ def register_point(
         with_encoder=with_encoder,
         alias=alias,
         picked=picked,
-        choice=chosen_in(sweep.recipe.search, split_of(point.metrics), picked.limits if picked else ()),
-        examples=record.examples,
+        choice=choice_in(sweep, split_of(point.metrics), picked.limits if picked else ()),
+        examples=record.examples if plan is None else plan.examples,
     )
 
 
@@ -107,9 +108,15 @@ def check_point(sweep: Sweep, point: Point, name: str) -> None:
     """Check a registration before anything is written.
 
     Raises:
-        UserError: for an invalid name, a point without a run or digests, or missing files.
+        UserError: for an invalid name, a trial on a proxy corpus, a point without a run or digests, or missing files.
     """
     check_model_name(name)
+    plan = plan_of(sweep)
+    if plan is not None and point.recipe != plan.recipe:
+        raise UserError(
+            f"--register = {name!r}: trial {point.name} is a model of {sweep.recipe.corpus.name}, on which the sweep "
+            f"only chooses; allowed: the released model (without a point or limits), or edp-sweep train --register"
+        )
     if point.run_id is None:
         raise UserError(f"--register = {name!r}: trial {point.name} has no MLflow run; allowed: a tracked trial")
     if not point.digests:
@@ -121,7 +128,9 @@ def check_point(sweep: Sweep, point: Point, name: str) -> None:
 
 
 def _features_of(sweep: Sweep) -> Path:
-    return locate(sweep.recipe.baseline(), sweep.cache).corpus / "features"
+    plan = plan_of(sweep)
+    recipe = sweep.recipe if plan is None else plan.recipe
+    return locate(recipe.baseline(), sweep.cache).corpus / "features"
 
 
 def _check_files(name: str, folder: Path, features: Path) -> None:

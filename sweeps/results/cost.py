@@ -13,11 +13,12 @@ from typing import Any
 
 from edp.accounting.selection import composed_epsilon, composed_epsilon_user
 from edp.ledger import Ledger
-from sweeps.config.choice import chosen_in, split_of
+from sweeps.config.choice import chosen_in, chosen_on, split_of
 from sweeps.config.pricing import epsilon_of_best
 from sweeps.config.recipe import Recipe
 from sweeps.store.activities import CONFIRM
 from sweeps.store.picks import final_trainings
+from sweeps.store.plans import plan_of
 from sweeps.store.records import TrialRecord, executed
 from sweeps.store.sweep import Sweep
 from sweeps.text.figures import enumerated, epsilon_text
@@ -108,8 +109,9 @@ def epsilon_of_sweep(sweep: Sweep, trials: list[TrialRecord]) -> float | None:
     """Return the ε of all trainings together: the composition of their executed steps, without the baseline.
 
     A sweep with a secret number of trials releases only the best. Its ε is the bound for that plus the ε of later
-    trainings, and δ adds up too (`cost_line` says so). Return None if the steps of some training are unknown: ε then
-    has no upper bound.
+    trainings, and δ adds up too (`cost_line` says so). A sweep that chooses on a public proxy corpus costs what was
+    trained on the private corpus: the release and other final trainings. Return None if the steps of some training
+    are unknown: ε then has no upper bound.
     """
     ledgers = _ledgers(sweep, trials)
     if ledgers is None:
@@ -142,9 +144,8 @@ def cost_line(sweep: Sweep, trials: list[TrialRecord]) -> str:
     value = epsilon_text(epsilon) if epsilon is not None else f"unknown: {unknown_ledgers(sweep, trials)}"
     user = epsilon_user_of_sweep(sweep, trials)
     of_user = f"; of a user: {epsilon_text(user)}" if user is not None and trials else ""
-    return (
-        f"ε of the whole sweep ({what_counts(sweep)}): {value}{of_user}; a configuration is {choice_of(sweep, trials)}"
-    )
+    whole = "ε of the whole sweep" if plan_of(sweep) is None else "ε in all"
+    return f"{whole} ({what_counts(sweep)}): {value}{of_user}; a configuration is {choice_of(sweep, trials)}"
 
 
 def choice_of(sweep: Sweep, trials: list[TrialRecord], limits: Iterable[str] = ()) -> str:
@@ -154,12 +155,22 @@ def choice_of(sweep: Sweep, trials: list[TrialRecord], limits: Iterable[str] = (
         limits: names of metrics with a limit.
     """
     splits = {split_of(point.metrics) for trial in trials for point in trial.points}
-    return chosen_in(sweep.recipe.search, "test" if "test" in splits else "validation", limits)
+    return choice_in(sweep, "test" if "test" in splits else "validation", limits)
+
+
+def choice_in(sweep: Sweep, split: str, limits: Iterable[str] = ()) -> str:
+    """Return what `choice_of` does, for the split whose figures choose."""
+    if plan_of(sweep) is not None:
+        return chosen_on(sweep.recipe.corpus.name)
+    return chosen_in(sweep.recipe.search, split, limits)
 
 
 def what_counts(sweep: Sweep) -> str:
     """Return the trainings that the sweep's ε is composed of, in words."""
     confirmed, final = len(_confirmed(sweep)), len(final_trainings(sweep))
+    if (plan := plan_of(sweep)) is not None:
+        private = f"{final} training{'s' * (final != 1)} on {plan.recipe.corpus.name}"
+        return f"{private}; the trials ran on {sweep.recipe.corpus.name}, which is public, and cost nothing"
     later = [f"{confirmed} trainings of confirm"] if confirmed else []
     later += [f"{final} final training{'s' if final > 1 else ''}"] if final else []
     if sweep.recipe.search.secret:
@@ -176,13 +187,17 @@ def _ledgers(sweep: Sweep, trials: list[TrialRecord]) -> list[Ledger] | None:
 
 
 def _counted(sweep: Sweep, trials: list[TrialRecord]) -> list[TrialRecord]:
-    """Return the trials whose ledgers count; none if their number is secret: a bound on the best replaces them."""
-    return [] if sweep.recipe.search.secret else trials
+    """Return the trials whose ledgers count.
+
+    None count if their number is secret, since a bound on the best replaces them, or if their corpus is public.
+    """
+    return [] if sweep.recipe.search.secret or plan_of(sweep) is not None else trials
 
 
 def _later(sweep: Sweep) -> dict[Path, Ledger | None]:
     """Return the ledgers of trainings after the search, by folder."""
-    folders = [*_confirmed(sweep), *final_trainings(sweep)]
+    confirmed = _confirmed(sweep) if plan_of(sweep) is None else []  # a planned sweep's `confirm` trains on the proxy
+    folders = [*confirmed, *final_trainings(sweep)]
     return {folder: executed(folder, read_curve(folder)) for folder in folders}
 
 

@@ -26,7 +26,7 @@ from trainables.pretraining.overlap import public_corpora
 from trainables.records.epochs import read_curve
 from trainables.records.files import read_json_if_any
 
-PLAN = "plan.json"
+CHOSEN = "chosen.json"
 """In the folder of a search by `run --plan`: the way, and the trial that was released."""
 CONFIRM = "confirm"
 """The folder of a sweep's trainings with new seeds."""
@@ -112,7 +112,7 @@ def _of_sweep(sweep: Sweep, going_on: bool) -> Iterator[Activity]:
     lost = [str(number) for number, ledger in trials.items() if ledger is None]
     plain = ["baseline"] if record.baseline is not None or (sweep.folder / "baseline").is_dir() else []
     picks = [f"trial {pick.trial} as {pick.model}" for pick in read_picks(sweep) if pick.model is not None]
-    plan = read_json_if_any(sweep.folder / PLAN, dict[str, Any])
+    plan = read_json_if_any(sweep.folder / CHOSEN, dict[str, Any])
     yield Activity(
         kind="sweep",
         name=sweep.name,

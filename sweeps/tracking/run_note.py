@@ -9,6 +9,7 @@ from urllib.parse import quote, urlencode
 from sweeps.config.recipe import Recipe
 from sweeps.config.space import SHAPE
 from sweeps.results.cost import cost_line
+from sweeps.results.headline import headline
 from sweeps.store.records import Point, TrialRecord
 from sweeps.store.storage import train_line
 from sweeps.store.sweep import Sweep
@@ -58,12 +59,14 @@ def run_note(sweep: Sweep, recipe: Recipe, trials: list[TrialRecord], front: lis
     every, best = _runs(experiment, name, "all trials", ""), _runs(experiment, name, "the front", "pareto")
     picked = _runs(experiment, name, "what was picked", "picked")
     shown, rare = _spread_over(front, _ROWS), TPR in recipe.search.objectives
-    metrics = [point.metrics for point in front]
+    metrics, released = [point.metrics for point in front], headline(sweep, trials)
     heads = ["trial", *SER_HEADS, "MIA AUC", *(["MIA TPR"] if rare else []), *epsilon_heads(metrics), "configuration"]
     more = f"{len(shown)} of the front's {len(front)}; all of them: `{sweep.command('front')}`. "
     train = train_line("picked.yaml", storage=sweep.folder.parent, tracking_uri=sweep.record.tracking_uri)
     lines = [
         *([f"**{recipe.description}**", ""] if recipe.description else []),
+        *(f"**{line}**" if i == 0 else line for i, line in enumerate(released)),
+        *([""] if released else []),
         f"**{len(front)} of {models} models are Pareto-optimal.** Look at {best}, {every} or {picked} (the chart view "
         f"compares them), or at `{sweep.command('ui')}`, the page to look and pick.",
         "",

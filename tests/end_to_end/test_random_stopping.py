@@ -50,17 +50,17 @@ def test_only_the_best_trial_leaves_the_sweep_and_nothing_tells_its_number(
     for words in (
         (*plan, "--json"),
         plan,  # prints what is there
-        ("status", "secret-choice", *where, "--json"),
-        ("status", "secret-choice", *where),
-        ("pick", "secret-choice", *where, "--output", picked, "--register", "assistant", "--json"),
-        ("report", "secret-choice", *where, "--output", report),
-        ("resume", "secret-choice", *where),
+        ("status", "secret", *where, "--json"),
+        ("status", "secret", *where),
+        ("pick", "secret", *where, "--output", picked, "--register", "assistant", "--json"),
+        ("report", "secret", *where, "--output", report),
+        ("resume", "secret", *where),
     ):
         code, out, err = command(*words)
         assert code == 0, f"{shlex.join(words)}: {err}"
         said.append((out, err))
     released = json.loads(said[0][0])
-    assert released["output"] == str(runs / "secret-choice" / "released")
+    assert released["output"] == str(runs / "secret" / "released")
     assert (released["chosen"]["number"], released["epsilon"]) == (0, pytest.approx(8, rel=1e-6))
     assert "complete: SER" not in said[0][1], "a candidate was shown"
     found = json.loads(said[2][0])

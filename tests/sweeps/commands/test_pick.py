@@ -326,4 +326,5 @@ def test_what_was_registered_while_a_sweep_ran_is_told_its_epsilon_at_the_end(tm
     code, _, err = command("resume", "s", "--storage", str(tmp_path / "runs"))
     assert code == 0, err
     cost = epsilon_of_sweep(sweep, sweep.trials())
+    assert cost is not None
     assert client.get_model_version("m", "1").tags["epsilon_of_sweep"] == epsilon_digits(cost)

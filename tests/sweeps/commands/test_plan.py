@@ -85,7 +85,7 @@ def test_it_says_that_a_delta_is_large_for_the_corpus(unit: str, recipe: Path, c
             ["run", "RECIPE", "--plan", "cheapest", "--set", "edp.epsilon=null"],
             "no edp.epsilon; allowed: --set edp.epsilon=8\n",
         ),
-        (["plan", "RECIPE", "--epsilon", "-1"], "epsilon = -1: allowed: positive"),
+        (["plan", "RECIPE", "--epsilon", "-1"], "epsilon = -1.0: input should be greater than 0"),
         (
             ["run", "RECIPE", "--plan", "best"],
             "plan = 'best': allowed for this recipe: ",
@@ -125,29 +125,37 @@ def test_the_release_alone_touches_the_private_corpus(
     long_story: None, ray_cluster: str, recipe: Path, tmp_path: Path, command: Command
 ) -> None:
     words = ("run", str(recipe), "--plan", "cheapest", "--name", "s", "--storage", str(tmp_path / "runs"), "--json")
-    died = tmp_path / "runs" / "s-choice"  # of somebody who died before anything was kept
+    died = tmp_path / "runs" / "s"  # of somebody who died before anything was kept
     died.mkdir(parents=True)
     (died / LOCK).touch()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("sweeps.commands.start.encode_missing", _ctrl_c)
         code, out, err = command(*words)
     assert (code, out) == (130, "")
-    assert err.splitlines()[-1].endswith(f"; go on with: {shlex.join(['edp-sweep', *words[:-1]])}")
+    goes_on = shlex.join(["edp-sweep", "resume", "s", "--storage", str(tmp_path / "runs")])
+    assert err.splitlines()[-1].endswith(f"; go on with: {goes_on}")
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("sweeps.commands.train.train", _ctrl_c)
         code, out, err = command(*words)
     assert (code, out) == (130, "")
-    assert err.splitlines()[-1] == f"edp-sweep: stopped by Ctrl-C; go on with: {shlex.join(['edp-sweep', *words[:-1]])}"
+    assert err.splitlines()[-1] == f"edp-sweep: stopped by Ctrl-C; go on with: {goes_on}"
 
-    code, out, err = command(*words)
+    code, out, err = command(*shlex.split(goes_on)[1:], "--json")
     assert code == 0, err
     assert "trial 0" not in err
+    shown = json.loads(out)
+    assert shown["released_corpus"] == "communication"
+    code, out, err = command(*words)
+    assert code == 0, err
+    assert "training" not in err
     found = json.loads(out)
+    assert found["output"] == shown["released"]["output"]
+    assert shown["epsilon_of_sweep"] == pytest.approx(found["epsilon"])
     assert found["plan"] == "proxy"
-    searched = yaml.safe_load((tmp_path / "runs" / "s-choice" / "recipe.yaml").read_text())
+    searched = yaml.safe_load((tmp_path / "runs" / "s" / "recipe.yaml").read_text())
     assert searched["corpus"]["name"] == "video"
-    trials = Sweep.existing(tmp_path / "runs", "s-choice").trials()
+    trials = Sweep.existing(tmp_path / "runs", "s").trials()
     sers = [point.metrics["ser"] for trial in trials for point in trial.points if point.last]
     assert found["chosen"]["metrics"]["ser"] == min(sers)
     released = yaml.safe_load((Path(found["output"]) / "config.yaml").read_text())
@@ -165,15 +173,16 @@ def test_the_release_alone_touches_the_private_corpus(
     assert "training" not in err
 
     # Where the result is gone it is trained again, and both trainings are in ε.
-    (tmp_path / "runs" / "s-choice" / "s-release.json").unlink()
+    (tmp_path / "runs" / "s" / "s-release.json").unlink()
     code, out, err = command(*words)
     assert code == 0, err
     ledger = Ledger.model_validate_json((tmp_path / "runs" / "train-s-release" / "ledger.json").read_text())
     assert json.loads(out)["epsilon"] == pytest.approx(epsilon(ledger, found["delta"]))
     assert 10 < json.loads(out)["epsilon"] < 16
 
-    code, _, err = command(*words, "--set", "training.seed=5")
-    assert (code, "other settings" in err) == (2, True)
+    for setting in ("training.seed=5", "corpus.utterances=210"):  # the second one changes the release alone
+        code, _, err = command(*words, "--set", setting)
+        assert (code, "other settings" in err) == (2, True)
 
 
 @pytest.mark.slow

@@ -270,6 +270,28 @@ def test_the_objectives_follow_what_is_searched_unless_they_are_named(settings: 
     assert Recipe.model_validate(recipe.model_dump(mode="json")) == recipe
 
 
+@pytest.mark.parametrize(
+    ("settings", "sampling"),
+    [
+        ("", "shuffle"),
+        ("edp.epsilon=8", "poisson"),
+        ("space.epsilon.log_uniform=[1,1000]", "poisson"),
+        ("space.edp.epsilon.log_uniform=[1,1000]", "poisson"),
+        ("edp.epsilon=8 search.sampler=random_stopping", "shuffle"),
+        ("edp.epsilon=8 edp.noise_correlation=banded edp.band=4 edp.decay=none", "shuffle"),
+        ("edp.epsilon=8 edp.decay=none space.edp.noise_correlation.choice=[none,banded]", "shuffle"),
+        ("edp.epsilon=8 edp.sampling=shuffle", "shuffle"),
+        ("edp.epsilon=8 training.method=dpsgd training.workers=1 training.batch_size=full", "shuffle"),
+        ("edp.epsilon=8 space.training.batch_size.choice=[64,full]", "shuffle"),
+    ],
+)
+def test_the_papers_recipes_draw_batches_where_epsilon_is_a_target(settings: str, sampling: str) -> None:
+    for name in ("atis_clc", "snips_bert", "video_clc"):
+        recipe = load_recipe(name, settings.split())[1]
+        assert recipe.edp.sampling == sampling
+        assert Recipe.model_validate(recipe.model_dump(mode="json")) == recipe
+
+
 def test_the_long_name_of_a_dimension_means_the_short_one() -> None:
     _, recipe = load_recipe("quickstart_paper", ["space.edp.z0.log_uniform=[0.1, 1]"])
     assert set(recipe.dimensions) == {"C", "z0", "decay", "tau"}

@@ -1,0 +1,103 @@
+"""The released model of a sweep that chooses on a proxy corpus, in a few lines that have one ε for everything."""
+
+from __future__ import annotations
+
+from edp.spec import UserError
+from sweeps.config.target_epsilon import ConfigurationRefused, resolve
+from sweeps.results.cost import epsilon_of_sweep
+from sweeps.results.recommendation import picked_spec
+from sweeps.store.picks import final_trainings
+from sweeps.store.plans import Plan, plan_of, released
+from sweeps.store.records import Point, TrialRecord
+from sweeps.store.sweep import Sweep
+from sweeps.text.figures import enumerated, epsilon_text, least_epsilon
+from trainables.config import TrialSpec
+
+COVERS = "the choice and the release; the check of public corpora for private utterances is not covered"
+"""The words for what the ε of choosing on a proxy corpus covers."""
+
+_METHODS = {"dpsgd": "per-utterance clipping", "edp": "the paper's mechanism"}
+
+
+def headline(sweep: Sweep, trials: list[TrialRecord]) -> list[str]:
+    """Return lines on the released model, its ε, and what the same ε costs on the proxy corpus.
+
+    Return [] for a sweep that does not choose on a proxy corpus.
+    """
+    plan = plan_of(sweep)
+    if plan is None:
+        return []
+    private, proxy = plan.recipe.corpus.name, sweep.recipe.corpus.name
+    point = released(sweep)
+    if point is None:
+        idle = "" if sweep.state == "running" else f" Go on with: {sweep.command('resume')}"
+        return [f"Nothing is released yet. The trials run on {proxy}, which is public: they cost {private} no ε.{idle}"]
+    metrics, unit = point.metrics, plan.recipe.edp.unit.replace("example", "utterance").replace("_", "-")
+    lines = [
+        f"Released: a model of {private} with a SER of {metrics['ser']:.1%}, at ε = {epsilon_text(metrics['epsilon'])} "
+        f"in all (search and release), δ = {metrics['delta']:g}, for one {unit}.",
+        f"ε covers {COVERS}.",
+        *_on_proxy(sweep, trials, point),
+    ]
+    if (more := len(final_trainings(sweep)) - 1) > 0:
+        total = epsilon_of_sweep(sweep, trials)
+        together = epsilon_text(total) if total is not None else "unknown"
+        lines.append(f"With {more} later training{'s' * (more > 1)} on {private}: ε = {together} together.")
+    return lines
+
+
+def _on_proxy(sweep: Sweep, trials: list[TrialRecord], point: Point) -> list[str]:
+    """Return lines that compare the released settings with none, and with other methods, on the proxy corpus."""
+    last = [p for trial in trials if trial.state == "complete" for p in trial.points if p.last]
+    same = next((p for p in last if p.trial == point.trial), None)
+    plain = sweep.record.baseline or {}
+    figures = [f"{plain['ser']:.1%} without privacy"] if plain else []
+    if same is not None:
+        figures.append(f"{same.metrics['ser']:.1%} with the released settings")
+    released_by = point.spec.training.method
+    for method in sweep.recipe.methods:
+        sers = [p.metrics["ser"] for p in last if p.spec.training.method == method]
+        if method != released_by and sers:
+            figures.append(f"{min(sers):.1%} with {_METHODS[method]}")
+    proxy, at = sweep.recipe.corpus.name, epsilon_text(point.metrics["epsilon"])
+    lines = [f"On {proxy}, the public proxy corpus: SER {enumerated(figures)} (at ε = {at})."] if figures else []
+    if same is not None and "epsilon_audited" in same.metrics and "epsilon_audited" in plain:
+        bound = same.metrics["epsilon_audited"]
+        mine = f"of at least {least_epsilon(bound)}" if bound > 0 else "above 0 not"
+        lines.append(
+            f"An audit there, with {plain['canaries']:,.0f} planted utterances, proves an ε of at least "
+            f"{least_epsilon(plain['epsilon_audited'])} without privacy, and {mine} with the released settings."
+        )
+    return lines
+
+
+def released_in_place_of(sweep: Sweep, point: Point) -> Point:
+    """Return the released model if `point` is the trial that it was chosen by; else return `point`."""
+    found = released(sweep)
+    return found if found is not None and (found.trial, found.epoch) == (point.trial, point.epoch) else point
+
+
+def configuration_of(sweep: Sweep, point: Point) -> TrialSpec:
+    """Return the configuration that trains a point's settings on the sweep's private corpus.
+
+    Raises:
+        UserError: if no noise meets the target ε there.
+    """
+    plan = plan_of(sweep)
+    return picked_spec(point) if plan is None or point.recipe == plan.recipe else private_configuration(plan, point)
+
+
+def private_configuration(plan: Plan, point: Point) -> TrialSpec:
+    """Return the settings of a trial on the proxy corpus, on the private corpus and with the noise for ε there.
+
+    Raises:
+        UserError: if no noise meets the target ε.
+    """
+    recipe, training = plan.recipe, picked_spec(point).training
+    params = {key: value for key, value in point.params.items() if key != "z0"} | {"training.epochs": training.epochs}
+    if training.decay_epochs is not None:
+        params["training.decay_epochs"] = training.decay_epochs
+    try:
+        return resolve(recipe, params, plan.units).spec
+    except ConfigurationRefused as refusal:
+        raise UserError(f"edp.epsilon = {recipe.edp.epsilon:g}: {refusal}") from None

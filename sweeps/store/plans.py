@@ -1,0 +1,101 @@
+"""A sweep that chooses on a public proxy corpus, and the one training on the private corpus that it chooses for.
+
+Such a sweep's recipe names the proxy corpus as its corpus. `plan.json` in its folder holds the recipe with the private
+corpus, and `release.json` the released training, which is a final training of the sweep (`sweeps.store.picks`).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from pydantic import ConfigDict
+
+from edp.spec import Frozen
+from sweeps.config.recipe import Recipe
+from sweeps.store.records import Point, executed
+from sweeps.store.sweep import Sweep
+from trainables.records.epochs import read_curve
+from trainables.records.files import atomic_write, read_json_if_any
+from trainables.records.pareto import Metrics
+
+PLAN, RELEASE = "plan.json", "release.json"
+
+
+class Plan(Frozen):
+    """The private part of a sweep that chooses on a proxy corpus."""
+
+    recipe: Recipe
+    """The recipe with the private corpus, as the release is trained: without canaries."""
+    examples: int
+    """Private training utterances."""
+    users: int
+    """Private users; 0 if they are unknown."""
+
+    @property
+    def units(self) -> int:
+        """The number of units of the guarantee: training utterances, or users."""
+        return self.users if self.recipe.edp.unit == "user" else self.examples
+
+    def write(self, folder: Path) -> None:
+        """Write the plan to a sweep's folder."""
+        _write(self, folder / PLAN)
+
+
+class Release(Frozen):
+    """The training of the chosen configuration on the private corpus."""
+
+    model_config = ConfigDict(ser_json_inf_nan="constants", allow_inf_nan=True)
+
+    trial: int
+    """The number of the chosen trial."""
+    params: dict[str, Any]
+    """The chosen settings, with the noise for the private corpus."""
+    epochs: int
+    metrics: Metrics
+    run_id: str | None
+    folder: str
+    """The training's folder in the storage."""
+    digests: dict[str, str]
+    """SHA-256 of its model and its ledger, by name."""
+
+    def write(self, folder: Path) -> None:
+        """Write the release to its sweep's folder."""
+        _write(self, folder / RELEASE)
+
+
+def plan_of(sweep: Sweep) -> Plan | None:
+    """Return the private part of a sweep that chooses on a proxy corpus; None for any other sweep.
+
+    Raises:
+        BrokenFile: if the file is incomplete.
+    """
+    return read_json_if_any(sweep.folder / PLAN, Plan)
+
+
+def released(sweep: Sweep) -> Point | None:
+    """Return the released model of a sweep that chooses on a proxy corpus; None if there is none yet.
+
+    Raises:
+        BrokenFile: if a file is incomplete.
+    """
+    plan, found = plan_of(sweep), read_json_if_any(sweep.folder / RELEASE, Release)
+    if plan is None or found is None:
+        return None
+    folder = sweep.folder.parent / found.folder
+    return Point(
+        trial=found.trial,
+        epoch=found.epochs,
+        params=found.params,
+        metrics=found.metrics,
+        run_id=found.run_id,
+        folder=folder,
+        ledger=executed(folder, read_curve(folder)),
+        recipe=plan.recipe,
+        digests=found.digests,
+    )
+
+
+def _write(record: Frozen, path: Path) -> None:
+    with atomic_write(path) as partial:
+        partial.write_text(record.model_dump_json(indent=1), encoding="utf-8")

@@ -1,0 +1,151 @@
+"""A sweep that chooses on a proxy corpus has one ε: that of the training on the private corpus."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from dashboards.pareto import parts
+from dashboards.pareto.data import snapshot
+from dashboards.report.page import write_report
+from edp.spec import UserError
+from sweeps.commands.pick import Wanted, pick_point
+from sweeps.commands.run import next_steps
+from sweeps.config.loading import load_config, load_recipe
+from sweeps.results.cost import cost_line, epsilon_of_sweep
+from sweeps.results.headline import configuration_of, headline, private_configuration
+from sweeps.store.picks import Origin, write_origin
+from sweeps.store.plans import Plan, Release, released
+from sweeps.store.sweep import Sweep
+from tests.support.synthetic import sweep_of
+from trainables.records.files import digest
+
+SETTINGS = ["search.objectives=[ser]", "search.keep_epochs=1"]
+PRIVATE = [
+    *("corpus.name=health", "corpus.utterances=3000", "shadow.corpus.name=video", "edp.epsilon=8"),
+    *("model.embeddings.corpus.name=video", "search.plan=proxy", "search.proxy.name=communication"),
+]
+
+
+def planned(storage: Path, *, tracked: bool = False) -> Sweep:
+    """Return a sweep whose trials ran on a proxy corpus, without a release."""
+    sweep = sweep_of(storage, "one", 4, *SETTINGS, tracked=tracked)
+    Plan(recipe=load_recipe("quickstart_paper", PRIVATE)[1], examples=1350, users=0).write(sweep.folder)
+    return sweep
+
+
+def release(sweep: Sweep) -> float:
+    """Leave what a release of the best trial leaves, and return its ε."""
+    best = min((p for t in sweep.trials() for p in t.points if p.last), key=lambda point: point.metrics["ser"])
+    folder = sweep.folder.parent / "train-one-release"
+    shutil.copytree(best.folder, folder)
+    write_origin(folder, Origin(sweep="one", trial=best.trial, epoch=best.epoch))
+    plan = Plan(recipe=load_recipe("quickstart_paper", PRIVATE)[1], examples=1350, users=0)
+    spec = private_configuration(plan, best)
+    Release(
+        trial=best.trial,
+        params=best.params | {"z0": spec.edp.z0, "training.epochs": spec.training.epochs},
+        epochs=spec.training.epochs,
+        metrics=best.metrics | {"ser": 0.123, "epsilon": 7.999},
+        run_id=best.run_id,
+        folder=folder.name,
+        digests={"ledger.json": digest(folder / "ledger.json")},
+    ).write(sweep.folder)
+    found = epsilon_of_sweep(sweep, sweep.trials())
+    assert found is not None
+    return found
+
+
+def test_trials_on_a_proxy_corpus_cost_nothing_and_the_release_costs_its_own(tmp_path: Path) -> None:
+    sweep = planned(tmp_path)
+    assert epsilon_of_sweep(sweep, sweep.trials()) == 0
+    assert headline(sweep, sweep.trials()) == [
+        "Nothing is released yet. The trials run on communication, which is public: they cost health no ε. "
+        f"Go on with: edp-sweep resume one --storage {tmp_path}"
+    ]
+    cost, point = release(sweep), released(sweep)
+    assert point is not None
+    assert cost == pytest.approx(snapshot(sweep).epsilon_of_sweep)
+    (trial,) = (trial for trial in sweep.trials() if trial.number == point.trial)
+    alone = sweep_of(tmp_path / "alone", "one", 4, *SETTINGS, tracked=False)
+    assert cost < (epsilon_of_sweep(alone, alone.trials()) or 0)
+    assert trial.ledger == point.ledger
+    assert "ε in all (1 training on health; the trials ran on communication" in cost_line(sweep, sweep.trials())
+
+
+def test_the_headline_has_one_epsilon_and_says_what_chose(tmp_path: Path) -> None:
+    sweep = planned(tmp_path)
+    release(sweep)
+    first, covers, compared, *_ = headline(sweep, sweep.trials())
+    assert first == (
+        "Released: a model of health with a SER of 12.3%, at ε = 8 in all (search and release), δ = 0.0005, "
+        "for one utterance."
+    )
+    assert covers.startswith("ε covers the choice and the release; ")
+    assert compared.startswith("On communication, the public proxy corpus: SER 21.0% without privacy and ")
+    shutil.copytree(tmp_path / "train-one-release", tmp_path / "train-later")
+    assert headline(sweep, sweep.trials())[-1].startswith("With 1 later training on health: ε = ")
+
+
+def test_the_page_shows_the_released_model(tmp_path: Path) -> None:
+    sweep = planned(tmp_path)
+    release(sweep)
+    found, point = snapshot(sweep), released(sweep)
+    assert point is not None
+    assert " on communication, which is public · ε in all: " in parts.state_line(found)
+    advice = found.advice()
+    assert advice.point is not None
+    assert (advice.point.trial, advice.why) == (point.trial, " ".join(found.headline))
+    for candidate in found.candidates.values():
+        statement = str(parts.details(found, candidate, None)[1])
+        assert ("It covers the choice." in statement) == (candidate.point.trial == point.trial)
+        assert ("Not trained on health." in statement) == (candidate.point.trial != point.trial)
+
+
+def test_a_pick_is_the_released_model_or_a_configuration_for_the_private_corpus(tmp_path: Path) -> None:
+    sweep = planned(tmp_path, tracked=True)
+    release(sweep)
+    point, why, _ = pick_point(sweep, {}, Wanted(tmp_path / "picked.yaml"))
+    assert (point, why) == (
+        released(sweep),
+        "It is the released model, chosen on the proxy corpus by the lowest SER.",
+    )
+    spec = load_config(tmp_path / "picked.yaml", [])
+    assert (spec.corpus.name, spec.edp.z0) == ("health", point.params["z0"])
+    other = next(trial for trial in sweep.trials() if trial.number != point.trial)
+    picked, _, _ = pick_point(sweep, {}, Wanted(tmp_path / "other.yaml"), str(other.number))
+    assert load_config(tmp_path / "other.yaml", []) == configuration_of(sweep, picked)
+    assert "On communication, which is public: SER" in (tmp_path / "other.yaml").read_text()
+    with pytest.raises(UserError, match="is a model of communication, on which the sweep only chooses"):
+        pick_point(sweep, {}, Wanted(tmp_path / "third.yaml", "voice"), str(other.number))
+    assert not (tmp_path / "third.yaml").exists()
+
+
+def test_the_report_is_about_the_released_model(tmp_path: Path) -> None:
+    sweep = planned(tmp_path, tracked=True)
+    with pytest.raises(UserError, match="nothing is released yet; go on with: edp-sweep resume one"):
+        write_report(sweep, tmp_path / "report.html")
+    release(sweep)
+    write_report(sweep, tmp_path / "report.html")
+    text = " ".join((tmp_path / "report.html").read_text().split())
+    assert "Released: a model of health with a SER of 12.3%" in text
+    assert "This ε covers the choice of the settings, too." in text
+    assert "ε of the whole sweep" not in text
+    assert "Nothing: the trials ran on communication, a public corpus." in text
+    assert "Against plain SGD" not in text
+    assert "pick one" in next_steps(sweep)
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        (["search.plan=proxy", "edp.epsilon=8"], "search.plan = proxy: it needs a public corpus to choose on"),
+        (["search.plan=proxy", "search.proxy.name=video"], "search.plan = proxy: it needs a total epsilon"),
+        (["search.plan=best", "edp.epsilon=8"], "search.plan = 'best'"),
+    ],
+)
+def test_a_plan_that_cannot_be_followed_is_refused(settings: list[str], says: str) -> None:
+    with pytest.raises(UserError, match=says):
+        load_recipe("quickstart_paper", settings)
