@@ -250,7 +250,7 @@ def _examples(prepared: Prepared, with_valid: bool) -> int:
     from trainables.features.encoded_corpus import EncodedCorpus
 
     corpus = EncodedCorpus.open(prepared.corpus)
-    return corpus.size("train") + (corpus.size("valid") if with_valid else 0)
+    return corpus.size("train") + (len(corpus.known("valid")) if with_valid else 0)
 
 
 def _begin(made: Sweep, spec: TrialSpec, origin: Origin | None) -> None:
@@ -295,7 +295,7 @@ def _same_people(origin: Origin, spec: TrialSpec, storage: Path) -> bool:
         corpus = Sweep.existing(storage, origin.sweep).recipe.corpus
         if (spec.corpus.name, spec.corpus.path) == (corpus.name, corpus.path):
             return True
-        whole = {"seed": 0, "utterances": None, "split": "paper"}
+        whole = {"schema": None, "seed": 0, "utterances": None, "split": "paper"}
         mine, theirs = (one.model_copy(update=whole) for one in (spec.corpus, corpus))
         if corpus_digest(mine) == corpus_digest(theirs):
             return True

@@ -19,6 +19,7 @@ from trainables.config import BERTSpec, CanariesSpec, CLCSpec, CorpusSpec, Trial
 from trainables.config.keys import NO_EFFECT, cache_key, identity
 from trainables.corpora import corpus_digest, is_generated, load_corpus
 from trainables.corpora.labels import Labels, Task, for_task, task_of
+from trainables.corpora.schema import schema_of
 from trainables.corpora.types import Splits
 from trainables.features.embeddings import WordVectors
 from trainables.features.encoded_corpus import EncodedCorpus
@@ -84,7 +85,9 @@ def locate(spec: TrialSpec, cache: Path) -> Prepared:
 
 
 def _task(corpus: CorpusSpec, encoded: Path) -> Task:
-    """Return the task of a corpus and of its shadow: from its encoding, if there is one, else from its files."""
+    """Return the task of a corpus and of its shadow: from its schema or its encoding, if any, else from its files."""
+    if (schema := schema_of(corpus)) is not None:
+        return Labels.named(schema).task
     if _is_encoded(encoded):
         return Labels.from_dict(read_json(encoded / "meta.json", dict[str, Any])["labels"]).task
     return "joint" if is_generated(corpus) else _task_of_files(corpus, corpus_digest(corpus))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from pathlib import PurePath
 from typing import Annotated, Any, Literal
 
@@ -24,6 +25,10 @@ class ColumnsSpec(Frozen):
     user: Annotated[str | None, Field(description="column of the user who said the utterance; null: a usual name")] = (
         None
     )
+
+
+# Pydantic warns of a field that has the name of a deprecated method of its own, which is not used here.
+warnings.filterwarnings("ignore", message='Field name "schema" in "CorpusSpec" shadows')
 
 
 class CorpusSpec(Frozen):
@@ -48,6 +53,14 @@ class CorpusSpec(Frozen):
         ColumnsSpec | None,
         Field(description="column names of formats csv, parquet and datasets; null: the usual names"),
     ] = None
+    schema: Annotated[
+        str | None,
+        Field(
+            description="public file with the names of intents and slot types (docs/corpora.md#schemas), or a name of "
+            "one that comes along: atis, clinc150, mit_restaurant, nlu_eval, snips, communication, health or video; "
+            "null: labels are read off the corpus, and taken to be public"
+        ),
+    ] = None  # type: ignore[assignment]
     utterances: Annotated[
         int | None,
         Field(
