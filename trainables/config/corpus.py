@@ -99,3 +99,15 @@ class CorpusSpec(Frozen):
         for name, value in given.items():
             raise ValueError(f"{name} = {value} has no meaning without path; allowed: a path beside it, or neither")
         return self
+
+    def check_public(self, field: str) -> None:
+        """Raise if a corpus that is read as public has a schema.
+
+        Raises:
+            ValueError: with the field of the corpus.
+        """
+        if self.schema is not None:
+            raise ValueError(
+                f"{field}.schema = {self.schema}: this corpus is read as public, and so are its labels; "
+                "allowed: null, and a schema of the private corpus (corpus.schema)"
+            )

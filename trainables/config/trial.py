@@ -117,6 +117,8 @@ class TrialSpec(Frozen):
             if self.model.features is not None:
                 public |= {f"model.features.public.{i}": corpus for i, corpus in enumerate(self.model.features.public)}
         for field, corpus in public.items():
+            if corpus is not None:
+                corpus.check_public(field)
             if corpus is not None and (
                 (corpus.name, corpus.path) == private or (corpus.path is not None and corpus.path == self.corpus.path)
             ):

@@ -193,10 +193,7 @@ def for_task(splits: Splits, task: Task, field: str) -> Splits:
 
     if task == "joint":
         return splits
-    schema = splits.schema
-    if schema is not None:
-        schema = LabelNames((), schema.slots) if task == "slots" else LabelNames(schema.intents, ())
-    return replace(splits, train=cut(splits.train), valid=cut(splits.valid), test=cut(splits.test), schema=schema)
+    return replace(splits, train=cut(splits.train), valid=cut(splits.valid), test=cut(splits.test))
 
 
 def _tags_of(types: Iterable[str]) -> tuple[str, ...]:

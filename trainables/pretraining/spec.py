@@ -73,6 +73,8 @@ class PretrainSpec(Frozen):
 
     @model_validator(mode="after")
     def _fits_together(self) -> PretrainSpec:
+        for number, corpus in enumerate(self.corpora):
+            corpus.check_public(f"corpora.{number}")
         names = [corpus.name for corpus in self.corpora]
         if twice := sorted({name for name in names if names.count(name) > 1}):
             raise ValueError(f"corpora: {twice[0]} is listed twice; allowed: each name once")

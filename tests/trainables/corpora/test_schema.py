@@ -16,13 +16,14 @@ from tests.support.tiny import spec
 from tests.support.toy import BERT, CLC, encoded, utterance
 from trainables.config import CanariesSpec, CorpusSpec, ModelSpec
 from trainables.corpora import GENERATED, SCHEMAS, check_corpus, corpus_digest, generate, load_corpus
-from trainables.corpora.labels import FEW, LabelCounts, Labels, Task, for_task, labels_of, task_of
+from trainables.corpora.labels import FEW, LabelCounts, Labels, Task, labels_of, task_of
 from trainables.corpora.schema import bound_by, read_schema, schema_of, skeleton
 from trainables.corpora.types import UNKNOWN, LabelNames, Splits, Utterance
 from trainables.features.encoding import encode
 from trainables.measure.attacks.canary import make_canaries, plant
 from trainables.measure.attacks.shadow import fit_attack, save_attack
 from trainables.measure.predictions import Predictions, _outcomes, members_and_others, utility_metrics
+from trainables.pretraining.spec import PretrainSpec
 from trainables.records.job import TrialJob
 from trainables.training.process import alone
 from trainables.training.references import (
@@ -180,9 +181,11 @@ def test_a_schema_without_intents_or_slots_ignores_those_of_the_corpus(schema: L
     assert bound.schema == schema
 
 
-def test_a_shadow_corpus_with_a_schema_learns_the_task_of_the_private_one() -> None:
-    assert task_of(for_task(BOUND, "intents", "shadow.corpus")) == "intents"
-    assert task_of(for_task(BOUND, "slots", "shadow.corpus")) == "slots"
+def test_a_schema_of_a_corpus_that_is_read_as_public_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"shadow\.corpus\.schema = video: this corpus is read as public, and so are"):
+        spec(shadow={"corpus": {"name": "video", "utterances": 120, "schema": "video"}})
+    with pytest.raises(ValueError, match=r"corpora\.0\.schema = video: this corpus"):
+        PretrainSpec.model_validate({"corpora": [{"name": "video", "schema": "video"}], "stages": [{"steps": 1}]})
 
 
 @pytest.mark.parametrize("kind", ["values", "new_tokens", "outliers"])
