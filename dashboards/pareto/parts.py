@@ -13,6 +13,7 @@ from sweeps.text.columns import tpr_cell
 from sweeps.text.figures import (
     audit_words,
     epsilon_text,
+    labels_remark,
     permitted_words,
     privacy_statement,
     relative_change,
@@ -33,9 +34,10 @@ def state_line(snapshot: Snapshot) -> str:
     record, recipe = snapshot.record, snapshot.recipe
     counts = ", ".join(f"{n} {state}" for state, n in snapshot.counts.items()) or "no trials yet"
     wanted = "a secret number" if recipe.search.secret else f"{record.wanted} trials"
+    labels = "".join(f", {words}" for words in labels_remark(recipe.corpus))
     return (
         f"{snapshot.state}: {counts} of {wanted} · {recipe.model.kind.upper()} on {recipe.corpus.name} · "
-        f"ε of the whole sweep: {epsilon_text(snapshot.epsilon_of_sweep)}"
+        f"ε of the whole sweep: {epsilon_text(snapshot.epsilon_of_sweep)}{labels}"
     )
 
 
@@ -82,7 +84,7 @@ def details(snapshot: Snapshot, candidate: Candidate, run_url: str | None) -> li
     return [
         html.P(dominated_note(snapshot, candidate), className="standing"),
         html.P(
-            [html.Strong("Guarantee: "), privacy_statement(candidate.metrics, spec.edp)],
+            [html.Strong("Guarantee: "), privacy_statement(candidate.metrics, spec.edp, spec.corpus)],
             className="statement",
             id="statement",
         ),

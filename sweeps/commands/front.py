@@ -19,7 +19,7 @@ from sweeps.text.columns import (
     ser_cell,
     tpr_cell,
 )
-from sweeps.text.figures import params_text, relative_change, shared_params, users_notes
+from sweeps.text.figures import labels_field, params_text, relative_change, shared_params, users_notes
 from sweeps.text.terminal import figures_table, fitting, print_line
 
 if TYPE_CHECKING:
@@ -63,6 +63,7 @@ def front_document(sweep: Sweep) -> dict[str, Any]:
         "baseline": baseline_document(sweep),
         "epsilon_of_sweep": epsilon_of_sweep(sweep, trials),
         "epsilon_user_of_sweep": epsilon_user_of_sweep(sweep, trials),
+        **labels_field(sweep.recipe.corpus),
     }
 
 

@@ -35,7 +35,15 @@ from sweeps.commands.options import (
 from sweeps.commands.options import Point as PointName
 from sweeps.config.loading import as_yaml
 from sweeps.store.storage import train_line
-from sweeps.text.figures import epsilon_text, epsilon_words, metrics_line, params_text, users_remark
+from sweeps.text.figures import (
+    epsilon_text,
+    epsilon_words,
+    labels_field,
+    labels_remark,
+    metrics_line,
+    params_text,
+    users_remark,
+)
 from sweeps.text.paths import check_model_name, check_output, is_printed, output
 from sweeps.text.terminal import print_line
 from sweeps.tracking.run_tags import person
@@ -88,11 +96,12 @@ def pick_command(
     with busy("registering the model" if model_name else "writing the configuration") as quiet:
         picked, why, model = pick_point(sweep, given, wanted, point, functools.partial(_ask, quiet))
     if as_json:
-        print_json({**picked.public(), "why": why, "output": str(output), "model": model.document() if model else None})
+        about = {"why": why, "output": str(output), "model": model.document() if model else None}
+        print_json(picked.public() | labels_field(picked.spec.corpus) | about)
         return
     says = err if printed else out
     configuration = f"trial {picked.trial}, epoch {picked.epoch} ({params_text(picked.params)})"
-    print_line(says, f"picked {configuration}: {metrics_line(picked.metrics)}")
+    print_line(says, f"picked {configuration}: {metrics_line(picked.metrics, picked.spec.corpus)}")
     print_line(says, why)
     if not printed:
         uri = tracking_uri or sweep.record.tracking_uri
@@ -259,13 +268,14 @@ def _configuration(sweep: Sweep, point: Point, wanted: Wanted) -> str:
     from sweeps.store.picks import heading_of
 
     metrics, storage = point.metrics, sweep.folder.parent
+    remarks = [*users_remark(metrics), *labels_remark(point.spec.corpus)]
     uri = wanted.tracking_uri or sweep.record.tracking_uri
     file = "FILE" if is_printed(wanted.output) else wanted.output
     heading = (
         f"{heading_of(sweep.name, point.trial, point.epoch, point.run_id)}\n"
         f"SER {metrics['ser']:.4f}, MIA AUC {metrics['mia_auc']:.4f}.\n"
         f"{', '.join(epsilon_words(metrics))}, at δ = {metrics['delta']:g}.\n"
-        f"{''.join(f'{words.capitalize()}.{chr(10)}' for words in users_remark(metrics))}"
+        f"{''.join(f'{words.capitalize()}.{chr(10)}' for words in remarks)}"
         f"Train it again with: {train_line(file, storage=storage, tracking_uri=uri)}"
     )
     return as_yaml(picked_spec(point), heading)

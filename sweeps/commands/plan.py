@@ -23,7 +23,7 @@ from sweeps.config.recipe import Recipe
 from sweeps.run.progress import Progress
 from sweeps.store.lock import is_free
 from sweeps.text.errors import one_line
-from sweeps.text.figures import delta_remark, epsilon_digits, epsilon_text, measured
+from sweeps.text.figures import LABELS_PUBLIC, delta_remark, epsilon_digits, epsilon_text, labels_field, measured
 from sweeps.text.paths import check_name, folder_name
 from sweeps.text.terminal import command_line, print_line
 from trainables.config import CorpusSpec, TrialSpec
@@ -57,7 +57,7 @@ def plan_command(
     priced, units = _priced(loaded, epsilon, lambda line: print_line(err, line))
     if (remark := delta_remark(loaded.edp.delta, loaded.edp.unit, units)) is not None:
         print_line(err, remark)
-    document = {**priced.document(), "runs": list(runnable(loaded, priced)[0])}
+    document = {**priced.document(), "runs": list(runnable(loaded, priced)[0]), **labels_field(loaded.corpus)}
     if as_json:
         print_json(document)
         return
@@ -84,6 +84,8 @@ def _show(words: list[str], document: dict[str, Any]) -> None:
     print_line(out, f"{document['ways'][0]['trials']} trials, δ = {document['delta']:g}. Each ε covers:")
     for way in document["ways"]:
         print_line(out, f"  {way['name']}: {way['covers']}")
+    if document["labels_taken_to_be_public"]:
+        print_line(out, f"For all of them {LABELS_PUBLIC}.")
     if document["out_of_reach"]:
         print_line(out, f"No noise brings these to ε = {document['target']:g}: {', '.join(document['out_of_reach'])}")
     for cheapest in document["runs"][:1]:
@@ -97,7 +99,8 @@ def show_release(found: dict[str, Any]) -> None:
     print_line(out, f"chosen of sweep {found['sweep']}: trial {found['chosen']['number']} ({chosen})")
     print_line(out, f"released: {found['output']}, test SER {found['metrics']['ser']:.1%}")
     total = f"ε = {epsilon_digits(found['epsilon'], 4)} at δ = {found['delta']:g}, of search and release together"
-    print_line(out, f"{total}; covers {found['covers']}")
+    labels = f"; {LABELS_PUBLIC}" if found["labels_taken_to_be_public"] else ""
+    print_line(out, f"{total}; covers {found['covers']}{labels}")
 
 
 def _priced(recipe: Recipe, target: float | None, say: Callable[[str], None]) -> tuple[Prices, int]:
@@ -194,6 +197,7 @@ def run_plan(
         "plan": way.name,
         "covers": way.covers,
         "delta": recipe.edp.delta,
+        **labels_field(recipe.corpus),
         "sweep": sweep.name,
         "chosen": point.public(),
     }

@@ -11,6 +11,7 @@ from edp.spec import UserError
 from sweeps.commands.console import complain, err, out, print_json
 from sweeps.commands.front import baseline_document, print_front
 from sweeps.commands.options import RUNS, Json, Name, Storage, TrackingUri, named
+from sweeps.text.figures import labels_field
 from sweeps.text.terminal import command_line, print_line
 
 if TYPE_CHECKING:
@@ -81,6 +82,7 @@ def sweep_document(sweep: Sweep) -> dict[str, Any]:
         "front": list(dict.fromkeys(point.trial for point in front)),
         "epsilon_of_sweep": epsilon_of_sweep(sweep, trials),
         "epsilon_user_of_sweep": epsilon_user_of_sweep(sweep, trials),
+        **labels_field(recipe.corpus),
     }
 
 

@@ -31,7 +31,7 @@ from sweeps.run.progress import Progress
 from sweeps.store.corpora import keep_corpora
 from sweeps.store.lock import claimed
 from sweeps.store.storage import default_tracking_uri
-from sweeps.text.figures import delta_remark, measured, metrics_line
+from sweeps.text.figures import delta_remark, labels_field, measured, metrics_line
 from sweeps.text.paths import check_model_name, folder_name
 from sweeps.text.secrets import redacted
 from sweeps.text.terminal import print_line
@@ -92,7 +92,7 @@ def train_command(
     if as_json:
         print_json(result)
         return
-    print_line(out, metrics_line(result["metrics"]))
+    print_line(out, metrics_line(result["metrics"], load_config(config, overrides).corpus))
     print_line(out, f"model and ledger in {result['output']}; MLflow run {result['run_id']}")
     if result["model"] is not None:
         print_line(out, f"registered as {result['model']['uri']}")
@@ -199,6 +199,7 @@ def train(
             _tell_sweep(origin, made, model, storage, tracker, progress)
     return {
         **measured(result.metrics),
+        **labels_field(spec.corpus),
         "run_id": tracked.run_id,
         "ledger": result.ledger.model_dump(mode="json"),
         "output": str(made.folder),

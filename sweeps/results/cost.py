@@ -19,7 +19,7 @@ from sweeps.results.confirmed import CONFIRM
 from sweeps.store.picks import final_trainings
 from sweeps.store.records import TrialRecord, executed
 from sweeps.store.sweep import Sweep
-from sweeps.text.figures import enumerated, epsilon_text
+from sweeps.text.figures import enumerated, epsilon_text, labels_remark
 from trainables.records.epochs import read_curve
 from trainables.records.pareto import Metrics
 
@@ -141,7 +141,8 @@ def cost_line(sweep: Sweep, trials: list[TrialRecord]) -> str:
     value = epsilon_text(epsilon) if epsilon is not None else f"unknown: {unknown_ledgers(sweep, trials)}"
     user = epsilon_user_of_sweep(sweep, trials)
     of_user = f"; of a user: {epsilon_text(user)}" if user is not None and trials else ""
-    return f"ε of the whole sweep ({what_counts(sweep)}): {value}{of_user}"
+    labels = "".join(f"; {words}" for words in labels_remark(sweep.recipe.corpus))
+    return f"ε of the whole sweep ({what_counts(sweep)}): {value}{of_user}{labels}"
 
 
 def what_counts(sweep: Sweep) -> str:

@@ -183,6 +183,8 @@ def encode_missing(
 ) -> None:
     """Encode the corpora that `read_missing` returned, both with the same public features.
 
+    Say how many labels few utterances carry, or the schema lacks: the terminal is that of the holder of the data.
+
     Args:
         say: shows the progress.
         trials: more trials on these corpora: the states of a frozen encoder are computed for each of them.
@@ -197,6 +199,11 @@ def encode_missing(
             corpus = plant(corpus, toss_coins(prepared.coins, spec.canaries.count))
         encode(corpus, spec.model, folder, features=features, progress=progress)
     _searched(spec, prepared).touch()
+    counts = EncodedCorpus.open(prepared.corpus).label_counts
+    if counts is None:  # of an earlier version
+        say(f"labels of {spec.corpus.name}: edp-sweep data check counts them")
+    elif counts.matter and not (is_generated(spec.corpus) and spec.corpus.schema is None):
+        say(f"labels of {spec.corpus.name}: {counts.words()}")
     ensure_states((prepared.corpus, prepared.shadow), (spec.model, *(trial.model for trial in trials)), say)
 
 

@@ -150,6 +150,11 @@ class LabelCounts:
             unknown_test=_unknown(splits.test),
         )
 
+    @property
+    def matter(self) -> bool:
+        """True if there is no schema, or the schema lacks labels of the corpus."""
+        return not self.schema or any((self.left_out, self.cut, self.unknown_valid, self.unknown_test))
+
     def words(self) -> str:
         """Return the counts in words."""
         if not self.schema:
@@ -158,7 +163,7 @@ class LabelCounts:
                 f"training utterances, {self.one} in at most one. No ε covers the names; corpus.schema takes them from "
                 "a public file (edp-sweep data schema)"
             )
-        if not any((self.left_out, self.cut, self.unknown_valid, self.unknown_test)):
+        if not self.matter:
             return f"{self.labels} of the schema, which lacks none of this corpus' labels"
         return (
             f"{self.labels} of the schema; it lacks labels of this corpus: {self.left_out:,} training utterances are "
