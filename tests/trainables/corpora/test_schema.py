@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -258,12 +259,24 @@ def test_the_schemas_that_come_along_are_the_published_labels(name: str) -> None
     assert schema.slots == tuple(tag[2:] for tag in labels.tags[1::2])
 
 
-def test_a_schema_gives_atis_the_same_model_with_and_without_its_rare_labels() -> None:
-    atis = CorpusSpec(name="atis", path=str(real_corpus("atis")), schema="atis")
-    summary = check_corpus(atis)
+def test_a_schema_gives_atis_one_shape_with_and_without_the_only_utterance_with_a_label() -> None:
+    atis = CorpusSpec(name="atis", path=str(real_corpus("atis")))
+    whole, schema = load_corpus(atis), schema_of(CorpusSpec(name="atis", schema="atis"))
+    assert schema is not None
+    times = utterances_of_labels(whole.utterances)
+    once = {label for label, count in times.items() if count == 1}
+    assert (len(once), len(times)) == (16, 109)
+    (only,) = [one for one in whole.train if one.intent == "atis_airfare#atis_flight"]
+    without = replace(whole, train=[one for one in whole.train if one != only])
+
+    def shape(splits: Splits) -> tuple[int, int]:
+        labels = labels_of(splits)
+        return len(labels.intents), len(labels.tags) // 2
+
+    assert (shape(whole), shape(without)) == ((26, 83), (25, 83))
+    assert shape(bound_by(whole, schema, "x")) == shape(bound_by(without, schema, "x")) == (26, 83)
+    summary = check_corpus(atis.model_copy(update={"schema": "atis"}))
     assert (summary.intents, summary.slot_types, summary.train) == (26, 83, 2625)
-    assert LabelCounts(**summary.label_counts).schema
-    assert check_corpus(atis.model_copy(update={"schema": None})).label_counts["one"] == 25
 
 
 @pytest.mark.slow
