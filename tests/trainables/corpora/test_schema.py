@@ -17,7 +17,7 @@ from tests.support.tiny import spec
 from tests.support.toy import BERT, CLC, encoded, utterance
 from trainables.config import CanariesSpec, CorpusSpec, ModelSpec
 from trainables.corpora import GENERATED, SCHEMAS, check_corpus, corpus_digest, generate, load_corpus
-from trainables.corpora.labels import FEW, LabelCounts, Labels, Task, labels_of, task_of
+from trainables.corpora.labels import FEW, LabelCounts, Labels, Task, labels_of, task_of, utterances_of_labels
 from trainables.corpora.schema import bound_by, read_schema, schema_of, skeleton
 from trainables.corpora.types import UNKNOWN, LabelNames, Splits, Utterance
 from trainables.features.encoding import encode
