@@ -70,7 +70,7 @@ def show_attacks(document: dict[str, Any]) -> None:
         *([permitted_words(known)] if permitted_words(known) else []),
         f"{', '.join(epsilon_words(known))}{why}, at δ = {document['delta']:g}",
         *users_remark(known),
-        *([LABELS_PUBLIC] if document["labels_taken_to_be_public"] else []),
+        *([LABELS_PUBLIC] if document.get("labels_taken_to_be_public") else []),
         *(f"audit: {words}" for words in audit_words(known)),
         f"plots: {document['output']}/attacks.html",
     ):

@@ -304,7 +304,7 @@ def print_confirmation(document: dict[str, Any], console: Console) -> None:
         print_line(console, f"failed: {failure}")
     cost = document["epsilon_of_sweep_and_confirmation"]
     known = "unknown: a ledger is missing, broken or incomplete" if cost is None else epsilon_text(cost)
-    labels = f"; {LABELS_PUBLIC}" if document["labels_taken_to_be_public"] else ""
+    labels = f"; {LABELS_PUBLIC}" if document.get("labels_taken_to_be_public") else ""
     print_line(console, f"ε of the sweep and these trainings together: {known}{labels}")
 
 

@@ -84,7 +84,7 @@ def _show(words: list[str], document: dict[str, Any]) -> None:
     print_line(out, f"{document['ways'][0]['trials']} trials, δ = {document['delta']:g}. Each ε covers:")
     for way in document["ways"]:
         print_line(out, f"  {way['name']}: {way['covers']}")
-    if document["labels_taken_to_be_public"]:
+    if document.get("labels_taken_to_be_public"):
         print_line(out, f"For all of them {LABELS_PUBLIC}.")
     if document["out_of_reach"]:
         print_line(out, f"No noise brings these to ε = {document['target']:g}: {', '.join(document['out_of_reach'])}")
@@ -99,7 +99,7 @@ def show_release(found: dict[str, Any]) -> None:
     print_line(out, f"chosen of sweep {found['sweep']}: trial {found['chosen']['number']} ({chosen})")
     print_line(out, f"released: {found['output']}, test SER {found['metrics']['ser']:.1%}")
     total = f"ε = {epsilon_digits(found['epsilon'], 4)} at δ = {found['delta']:g}, of search and release together"
-    labels = f"; {LABELS_PUBLIC}" if found["labels_taken_to_be_public"] else ""
+    labels = f"; {LABELS_PUBLIC}" if found.get("labels_taken_to_be_public") else ""
     print_line(out, f"{total}; covers {found['covers']}{labels}")
 
 
