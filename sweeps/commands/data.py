@@ -145,8 +145,10 @@ def write_schema(
     if not is_printed(path) and path.exists():
         raise UserError(f"--output = {str(path)!r}: it exists, and may have been reviewed; allowed: a new file")
     splits = corpora.load_corpus(spec)
+    labels = labels_of(splits)
+    _ = labels.task  # raises for labels that leave nothing to learn, or too many
     with output(path) as file:
-        file.write(skeleton(labels_of(splits), spec.name))
+        file.write(skeleton(labels, spec.name))
     if not is_printed(path):
         print_line(out, f"wrote {path}: review it, then set corpus.schema={path}")
     few = sorted(label for label, count in utterances_of_labels(splits.utterances).items() if count < FEW)

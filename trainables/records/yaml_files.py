@@ -46,7 +46,8 @@ def read_yaml(path: Path, loader: Any, what: str) -> dict[str, Any]:
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         line = f", line {mark.line + 1}" if mark else ""
-        raise UserError(f"{path}{line}: not YAML: {getattr(error, 'problem', error)}") from None
+        problem = " ".join(str(getattr(error, "problem", error)).split())
+        raise UserError(f"{path}{line}: not YAML: {problem}") from None
     except RecursionError:
         raise UserError(f"{path}: nested too deeply; allowed: the settings' own depth") from None
     except ValueError as error:  # an integer of thousands of digits, or a date such as 2026-02-30
