@@ -13,6 +13,7 @@ from sweeps.text.columns import tpr_cell
 from sweeps.text.figures import (
     audit_words,
     epsilon_text,
+    labels_remark,
     permitted_words,
     privacy_statement,
     relative_change,
@@ -35,9 +36,11 @@ def state_line(snapshot: Snapshot) -> str:
     counts = ", ".join(f"{n} {state}" for state, n in snapshot.counts.items()) or "no trials yet"
     wanted = "a secret number" if recipe.search.secret else f"{record.wanted} trials"
     public, whole = (", which is public", "in all") if snapshot.plan is not None else ("", "of the whole sweep")
+    private = recipe.corpus if snapshot.plan is None else snapshot.plan.recipe.corpus
+    labels = "".join(f", {words}" for words in labels_remark(private))
     return (
         f"{snapshot.state}: {counts} of {wanted} · {recipe.model.kind.upper()} on {recipe.corpus.name}{public} · "
-        f"ε {whole}: {epsilon_text(snapshot.epsilon_of_sweep)}"
+        f"ε {whole}: {epsilon_text(snapshot.epsilon_of_sweep)}{labels}"
     )
 
 
@@ -102,13 +105,14 @@ def _statement(snapshot: Snapshot, candidate: Candidate) -> list[Any]:
     """Return the guarantee of a configuration, and of a trial on a proxy corpus that of the same settings."""
     edp = candidate.point.spec.edp
     if snapshot.plan is None:
-        return [html.Strong("Guarantee: "), privacy_statement(candidate.metrics, edp)]
-    private, public = snapshot.plan.recipe.corpus.name, snapshot.recipe.corpus.name
+        words = privacy_statement(candidate.metrics, edp, candidate.point.spec.corpus)
+        return [html.Strong("Guarantee: "), f"{words}; {snapshot.choice}"]
+    corpus, public = snapshot.plan.recipe.corpus, snapshot.recipe.corpus.name
     figures = f" The figures below are of the trial on {public}, which is public and costs no ε."
     if snapshot.release is None or snapshot.release.trial != candidate.point.trial:
-        return [html.Strong(f"Not trained on {private}."), figures]
-    words = privacy_statement(snapshot.release.metrics, snapshot.release.spec.edp)
-    return [html.Strong(f"Guarantee of the model of {private}: "), f"{words}. It covers the choice.{figures}"]
+        return [html.Strong(f"Not trained on {corpus.name}."), figures]
+    words = privacy_statement(snapshot.release.metrics, snapshot.release.spec.edp, corpus)
+    return [html.Strong(f"Guarantee of the model of {corpus.name}: "), f"{words}. It covers the choice.{figures}"]
 
 
 def _leak_lines(candidate: Candidate, shadow: str) -> list[str]:

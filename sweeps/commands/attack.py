@@ -11,7 +11,15 @@ from rich.table import Table
 
 from sweeps.commands.console import LIBRARIES, busy, err, out, print_json
 from sweeps.commands.options import RUNS, Json, Storage, TrackingUri
-from sweeps.text.figures import audit_words, compared_words, epsilon_words, permitted_words, tpr_text, users_remark
+from sweeps.text.figures import (
+    LABELS_PUBLIC,
+    audit_words,
+    compared_words,
+    epsilon_words,
+    permitted_words,
+    tpr_text,
+    users_remark,
+)
 from sweeps.text.terminal import fitting, print_line
 
 _LIMITS = (("1pct_fpr", "TPR at FPR ≤ 1 %"), ("01pct_fpr", "at FPR ≤ 0.1 %"))
@@ -62,6 +70,7 @@ def show_attacks(document: dict[str, Any]) -> None:
         *([permitted_words(known)] if permitted_words(known) else []),
         f"{', '.join(epsilon_words(known))}{why}, at δ = {document['delta']:g}",
         *users_remark(known),
+        *([LABELS_PUBLIC] if document.get("labels_taken_to_be_public") else []),
         *(f"audit: {words}" for words in audit_words(known)),
         f"plots: {document['output']}/attacks.html",
     ):

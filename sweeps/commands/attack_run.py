@@ -20,7 +20,7 @@ from sweeps.run.progress import Progress
 from sweeps.run.session import ray_session
 from sweeps.store.records import Point
 from sweeps.store.sweep import Sweep
-from sweeps.text.figures import measured
+from sweeps.text.figures import labels_field, measured
 from sweeps.text.terminal import command_line, print_line
 from sweeps.tracking.job_run import JobRun
 from sweeps.tracking.store import check_store
@@ -188,6 +188,7 @@ def _document(
         "formal_guarantee": measured(epsilons)["formal_guarantee"],
         **{name: permitted.get(name) for name in PERMITTED},
         "delta": delta,
+        **labels_field(target.spec.corpus),
         "output": str(target.folder),
     }
 

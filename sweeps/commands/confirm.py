@@ -27,7 +27,7 @@ from sweeps.config.loading import write_yaml
 from sweeps.run.progress import Progress
 from sweeps.store.lock import driver_lock
 from sweeps.text.columns import auc_cell, epsilon_cells, epsilon_heads, epsilon_legend, ser_cell
-from sweeps.text.figures import epsilon_text, measured
+from sweeps.text.figures import LABELS_PUBLIC, epsilon_text, labels_field, measured
 from sweeps.text.terminal import figures_table, fitting, print_line
 from sweeps.tracking.run_tags import environment_tags, flat, trial_tags
 from trainables.config import TrialSpec
@@ -157,6 +157,7 @@ def _confirmed(sweep: Sweep, chosen: list[Point], seeds: int, progress: Progress
         "points": points,
         "failures": failures,
         "epsilon_of_sweep_and_confirmation": epsilon_of_sweep(sweep, sweep.trials()),
+        **labels_field(recipe.corpus),
     }
 
 
@@ -312,7 +313,8 @@ def print_confirmation(document: dict[str, Any], console: Console) -> None:
         print_line(console, f"failed: {failure}")
     cost = document["epsilon_of_sweep_and_confirmation"]
     known = "unknown: a ledger is missing, broken or incomplete" if cost is None else epsilon_text(cost)
-    print_line(console, f"ε of the sweep and these trainings together: {known}")
+    labels = f"; {LABELS_PUBLIC}" if document.get("labels_taken_to_be_public") else ""
+    print_line(console, f"ε of the sweep and these trainings together: {known}{labels}")
 
 
 def _table(document: dict[str, Any], of_sweep: bool, of_test: bool) -> Table:

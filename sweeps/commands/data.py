@@ -21,7 +21,9 @@ from sweeps.text.paths import as_path, is_printed, output
 from sweeps.text.terminal import print_line
 from trainables import corpora
 from trainables.config import ColumnsSpec, CorpusSpec
-from trainables.corpora.labels import TASKS
+from trainables.corpora import SCHEMAS
+from trainables.corpora.labels import FEW, TASKS, LabelCounts, labels_of, utterances_of_labels
+from trainables.corpora.schema import skeleton
 
 data = typer.Typer(
     no_args_is_help=True, help="Corpora: download public ones with pinned digests, generate some, check your own."
@@ -87,20 +89,75 @@ def make(
         print_line(out, f"wrote {utterances:,} utterances to {path}")
 
 
+Corpus = Annotated[str, typer.Argument(help="a corpus' name, or the path of a file or folder")]
+Format = Annotated[str, typer.Option(help=f"{', '.join(FORMATS)}; auto: as the files suggest")]
+Column = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="KIND=NAME",
+        help="a table's column, as text=NAME, intent=NAME, tags=NAME or user=NAME; may be repeated",
+    ),
+]
+
+
 @data.command()
 def check(
-    corpus: Annotated[str, typer.Argument(help="a corpus' name, or the path of a file or folder")],
-    format: Annotated[str, typer.Option(help=f"{', '.join(FORMATS)}; auto: as the files suggest")] = "auto",
-    column: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="KIND=NAME",
-            help="a table's column, as text=NAME, intent=NAME, tags=NAME or user=NAME; may be repeated",
-        ),
+    corpus: Corpus,
+    format: Format = "auto",
+    column: Column = None,
+    schema: Annotated[
+        str | None, typer.Option(help=f"file of the corpus' labels (corpus.schema), or one of {', '.join(SCHEMAS)}")
     ] = None,
     as_json: Json = False,
 ) -> None:
     """Read a whole corpus, check it as training does, and count its utterances, labels and users."""
+    summary = dataclasses.asdict(corpora.check_corpus(_spec(corpus, format, column, schema)))
+    if as_json:
+        print_json(summary)
+        return
+    print_line(
+        out,
+        "{name}: {words} to learn; {utterances:,} utterances ({distinct:,} distinct), {intents} intents, "
+        "{slot_types} slot types; split {train:,} : {valid:,} : {test:,}".format(
+            words=TASKS[summary["task"]], **summary
+        ),
+    )
+    print_line(out, f"labels: {LabelCounts(**summary['label_counts']).words()}")
+    print_line(
+        out,
+        "users: {train_users:,} in train, at most {most_of_a_user:,} of its utterances each".format(**summary)
+        if summary["train_users"]
+        else "users: not known; a person with several utterances is protected less than ε says",
+    )
+
+
+@data.command("schema")
+def write_schema(
+    corpus: Corpus,
+    format: Format = "auto",
+    column: Column = None,
+    path: Annotated[
+        Path, typer.Option("--output", help="file to write, which must not exist, or - to print", **FILE)
+    ] = Path("schema.yaml"),
+) -> None:
+    """Write the labels of a corpus as a schema file, which a person must review before corpus.schema names it."""
+    spec = _spec(corpus, format, column)
+    if not is_printed(path) and path.exists():
+        raise UserError(f"--output = {str(path)!r}: it exists, and may have been reviewed; allowed: a new file")
+    splits = corpora.load_corpus(spec)
+    labels = labels_of(splits)
+    _ = labels.task  # raises for labels that leave nothing to learn, or too many
+    with output(path) as file:
+        file.write(skeleton(labels, spec.name))
+    if not is_printed(path):
+        print_line(out, f"wrote {path}: review it, then set corpus.schema={path}")
+    few = sorted(label for label, count in utterances_of_labels(splits.utterances).items() if count < FEW)
+    if few:
+        print_line(err, f"in fewer than {FEW} utterances: {', '.join(few)}")
+
+
+def _spec(corpus: str, format: str, column: list[str] | None, schema: str | None = None) -> CorpusSpec:
+    """Return the spec of the corpus that a user names on the command line."""
     try:
         here = as_path(corpus).exists()
     except UserError as error:
@@ -113,26 +170,9 @@ def check(
     if column:
         about["columns"] = dict(_kind_and_name(one) for one in column)
     try:
-        spec = CorpusSpec.model_validate(about)
+        return CorpusSpec.model_validate(about | {"schema": schema})
     except ValidationError as error:
         raise UserError(one_line(error)) from None
-    summary = dataclasses.asdict(corpora.check_corpus(spec))
-    if as_json:
-        print_json(summary)
-        return
-    print_line(
-        out,
-        "{name}: {words} to learn; {utterances:,} utterances ({distinct:,} distinct), {intents} intents, "
-        "{slot_types} slot types; split {train:,} : {valid:,} : {test:,}".format(
-            words=TASKS[summary["task"]], **summary
-        ),
-    )
-    print_line(
-        out,
-        "users: {train_users:,} in train, at most {most_of_a_user:,} of its utterances each".format(**summary)
-        if summary["train_users"]
-        else "users: not known; a person with several utterances is protected less than ε says",
-    )
 
 
 def _kind_and_name(column: str) -> tuple[str, str]:

@@ -21,7 +21,7 @@ from sweeps.text.columns import (
     ser_cells,
     tpr_cell,
 )
-from sweeps.text.figures import params_text, relative_change, shared_params, users_notes
+from sweeps.text.figures import labels_field, params_text, relative_change, shared_params, users_notes
 from sweeps.text.terminal import figures_table, fitting, print_line
 from trainables.records.pareto import deciding
 
@@ -46,6 +46,7 @@ def front_document(sweep: Sweep) -> dict[str, Any]:
     from sweeps.results.cost import choice_of, epsilon_of_sweep, epsilon_user_of_sweep, sweep_cost
     from sweeps.results.front import pareto_front, ties
     from sweeps.results.recommendation import recommended
+    from sweeps.store.plans import private_corpus
 
     recipe, trials = sweep.recipe, sweep.trials()
     front = pareto_front(trials, recipe.search.objectives)
@@ -67,6 +68,7 @@ def front_document(sweep: Sweep) -> dict[str, Any]:
         "choice": choice_of(sweep, trials),
         "epsilon_of_sweep": epsilon_of_sweep(sweep, trials),
         "epsilon_user_of_sweep": epsilon_user_of_sweep(sweep, trials),
+        **labels_field(private_corpus(sweep)),
     }
 
 

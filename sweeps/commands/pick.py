@@ -36,7 +36,15 @@ from sweeps.commands.options import Point as PointName
 from sweeps.config.choice import split_of
 from sweeps.config.loading import as_yaml
 from sweeps.store.storage import train_line
-from sweeps.text.figures import epsilon_text, epsilon_words, metrics_line, params_text, users_remark
+from sweeps.text.figures import (
+    epsilon_text,
+    epsilon_words,
+    labels_field,
+    labels_remark,
+    metrics_line,
+    params_text,
+    users_remark,
+)
 from sweeps.text.paths import check_model_name, check_output, is_printed, output
 from sweeps.text.terminal import print_line
 from sweeps.tracking.run_tags import person
@@ -93,12 +101,12 @@ def pick_command(
         picked, why, model = pick_point(sweep, given, wanted, point, functools.partial(_ask, quiet))
     choice = choice_in(sweep, split_of(picked.metrics), given)
     if as_json:
-        about = {"why": why, "choice": choice, "output": str(output)}
-        print_json({**picked.public(), **about, "model": model.document() if model else None})
+        about = {"why": why, "choice": choice, "output": str(output), "model": model.document() if model else None}
+        print_json(picked.public() | labels_field(picked.spec.corpus) | about)
         return
     says = err if printed else out
     configuration = f"trial {picked.trial}, epoch {picked.epoch} ({params_text(picked.params)})"
-    print_line(says, f"picked {configuration}: {metrics_line(picked.metrics)}; {choice}")
+    print_line(says, f"picked {configuration}: {metrics_line(picked.metrics, picked.spec.corpus)}; {choice}")
     print_line(says, why)
     if not printed:
         uri = tracking_uri or sweep.record.tracking_uri
@@ -277,6 +285,7 @@ def _configuration(sweep: Sweep, point: Point, wanted: Wanted) -> str:
 
     metrics, storage, seen = point.metrics, sweep.folder.parent, point.deciding
     spec = configuration_of(sweep, point)
+    remarks = [*users_remark(metrics), *labels_remark(spec.corpus)]
     uri = wanted.tracking_uri or sweep.record.tracking_uri
     file = "FILE" if is_printed(wanted.output) else wanted.output
     measured_on = "" if point.spec.corpus == spec.corpus else f"On {point.spec.corpus.name}, which is public: "
@@ -286,7 +295,7 @@ def _configuration(sweep: Sweep, point: Point, wanted: Wanted) -> str:
         f"MIA AUC {seen['mia_auc']:.4f}.\n"
         f"{', '.join(epsilon_words(metrics))}, at δ = {metrics['delta']:g}.\n"
         f"The configuration was {choice_in(sweep, split_of(metrics))}.\n"
-        f"{''.join(f'{words.capitalize()}.{chr(10)}' for words in users_remark(metrics))}"
+        f"{''.join(f'{words.capitalize()}.{chr(10)}' for words in remarks)}"
         f"Train it again with: {train_line(file, storage=storage, tracking_uri=uri)}"
     )
     return as_yaml(spec, heading)

@@ -25,7 +25,15 @@ from sweeps.run.progress import Progress
 from sweeps.store.lock import is_free
 from sweeps.store.storage import default_tracking_uri
 from sweeps.text.errors import one_line
-from sweeps.text.figures import delta_remark, epsilon_digits, epsilon_text, measured, params_text
+from sweeps.text.figures import (
+    LABELS_PUBLIC,
+    delta_remark,
+    epsilon_digits,
+    epsilon_text,
+    labels_field,
+    measured,
+    params_text,
+)
 from sweeps.text.paths import check_name, folder_name
 from sweeps.text.terminal import print_line
 from trainables.config import CanariesSpec, CorpusSpec, TrialSpec
@@ -64,7 +72,7 @@ def plan_command(
     if (remark := delta_remark(loaded.edp.delta, loaded.edp.unit, units)) is not None:
         print_line(err, remark)
     runs, refused = runnable(loaded, priced)
-    document = {**priced.document(), "runs": list(runs)}
+    document = {**priced.document(), "runs": list(runs), **labels_field(loaded.corpus)}
     if as_json:
         print_json(document)
         return
@@ -91,6 +99,8 @@ def _show(words: list[str], document: dict[str, Any]) -> None:
     print_line(out, f"{document['ways'][0]['trials']} trials, δ = {document['delta']:g}. Each ε covers:")
     for way in document["ways"]:
         print_line(out, f"  {way['name']}: {way['covers']}")
+    if document.get("labels_taken_to_be_public"):
+        print_line(out, f"For all of them {LABELS_PUBLIC}.")
     if document["out_of_reach"]:
         print_line(out, f"No noise brings these to ε = {document['target']:g}: {', '.join(document['out_of_reach'])}")
     for cheapest in document["runs"][:1]:
@@ -106,7 +116,8 @@ def show_release(found: dict[str, Any]) -> None:
     valid = f"validation SER {seen['valid_ser']:.1%}, " if "valid_ser" in seen else ""
     print_line(out, f"released: {found['output']}, {valid}test SER {seen['ser']:.1%}")
     total = f"ε = {epsilon_digits(found['epsilon'], 4)} at δ = {found['delta']:g}, of search and release together"
-    print_line(out, f"{total}; covers {found['covers']}")
+    labels = f"; {LABELS_PUBLIC}" if found.get("labels_taken_to_be_public") else ""
+    print_line(out, f"{total}; covers {found['covers']}{labels}")
 
 
 def _priced(recipe: Recipe, say: Callable[[str], None]) -> tuple[Prices, int, int]:
@@ -281,8 +292,10 @@ def release_chosen(
 
 def _about(sweep: Sweep, way: str, covers: str, point: Point) -> dict[str, Any]:
     """Return the part of a plan's document that every way has."""
-    delta = sweep.recipe.edp.delta
-    return {"plan": way, "covers": covers, "delta": delta, "sweep": sweep.name, "chosen": point.public()}
+    from sweeps.store.plans import private_corpus
+
+    about = {"plan": way, "covers": covers, "delta": sweep.recipe.edp.delta, **labels_field(private_corpus(sweep))}
+    return about | {"sweep": sweep.name, "chosen": point.public()}
 
 
 def runnable(recipe: Recipe, priced: Prices) -> tuple[dict[str, SelectionStrategy], dict[str, str]]:

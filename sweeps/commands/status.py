@@ -11,6 +11,7 @@ from edp.spec import UserError
 from sweeps.commands.console import complain, err, out, print_json
 from sweeps.commands.front import baseline_document, print_front
 from sweeps.commands.options import RUNS, Json, Name, Storage, TrackingUri, named
+from sweeps.text.figures import labels_field
 from sweeps.text.terminal import command_line, print_line
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ def sweep_document(sweep: Sweep) -> dict[str, Any]:
     """Return what `status`, `run` and `resume` print with `--json`."""
     from sweeps.results.cost import choice_of, epsilon_of_sweep, epsilon_user_of_sweep, sweep_cost, trial_cost
     from sweeps.results.front import pareto_front
-    from sweeps.store.plans import plan_of, released
+    from sweeps.store.plans import plan_of, private_corpus, released
 
     record, recipe, trials = sweep.record, sweep.recipe, sweep.trials()
     front = pareto_front(trials, recipe.search.objectives)
@@ -86,6 +87,7 @@ def sweep_document(sweep: Sweep) -> dict[str, Any]:
         "epsilon_user_of_sweep": epsilon_user_of_sweep(sweep, trials),
         "released_corpus": plan.recipe.corpus.name if plan is not None else None,
         "released": release.public() | {"output": str(release.folder)} if release is not None else None,
+        **labels_field(private_corpus(sweep)),
     }
 
 

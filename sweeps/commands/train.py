@@ -32,7 +32,7 @@ from sweeps.run.progress import Progress
 from sweeps.store.corpora import keep_corpora
 from sweeps.store.lock import claimed
 from sweeps.store.storage import default_tracking_uri
-from sweeps.text.figures import delta_remark, measured, metrics_line
+from sweeps.text.figures import delta_remark, labels_field, measured, metrics_line
 from sweeps.text.paths import check_model_name, folder_name
 from sweeps.text.secrets import redacted
 from sweeps.text.terminal import print_line
@@ -91,7 +91,8 @@ def train_command(
     if as_json:
         print_json(result)
         return
-    print_line(out, f"{metrics_line(result['metrics'])}; the configuration was {result['choice']}")
+    figures = metrics_line(result["metrics"], load_config(config, overrides).corpus)
+    print_line(out, f"{figures}; the configuration was {result['choice']}")
     print_line(out, f"model and ledger in {result['output']}; MLflow run {result['run_id']}")
     if result["model"] is not None:
         print_line(out, f"registered as {result['model']['uri']}")
@@ -207,6 +208,7 @@ def train(
     return {
         **measured(result.metrics),
         "choice": choice,
+        **labels_field(spec.corpus),
         "run_id": tracked.run_id,
         "ledger": result.ledger.model_dump(mode="json"),
         "output": str(made.folder),
@@ -258,7 +260,7 @@ def _examples(prepared: Prepared, with_valid: bool) -> int:
     from trainables.features.encoded_corpus import EncodedCorpus
 
     corpus = EncodedCorpus.open(prepared.corpus)
-    return corpus.size("train") + (corpus.size("valid") if with_valid else 0)
+    return corpus.size("train") + (len(corpus.known("valid")) if with_valid else 0)
 
 
 def _begin(made: Sweep, spec: TrialSpec, origin: Origin | None) -> None:
@@ -294,15 +296,14 @@ def _same_people(origin: Origin, spec: TrialSpec, storage: Path) -> bool:
 
     If it cannot be found out whether these are the same people, the answer is True.
     """
-    from sweeps.store.plans import plan_of
+    from sweeps.store.plans import private_corpus
     from sweeps.store.same_corpus import CorpusComparison, KnownCorpus
     from sweeps.store.sweep import Sweep
 
     try:
         sweep = Sweep.existing(storage, origin.sweep)
-        plan = plan_of(sweep)
-        corpus = (sweep.recipe if plan is None else plan.recipe).corpus
-        return CorpusComparison(sweep.cache).same(KnownCorpus(spec.corpus), KnownCorpus(corpus)) is not False
+        known = KnownCorpus(private_corpus(sweep))
+        return CorpusComparison(sweep.cache).same(KnownCorpus(spec.corpus), known) is not False
     except UserError:
         return True
 

@@ -21,7 +21,7 @@ from sweeps.config.recipe import Recipe, example_params
 from sweeps.text.terminal import print_line
 from trainables.config import CLCSpec, TrialSpec
 from trainables.corpora import is_generated, load_corpus
-from trainables.corpora.labels import Labels
+from trainables.corpora.labels import labels_of
 from trainables.corpora.types import Splits
 from trainables.features.embeddings import WordVectors
 from trainables.records.job import TrialError, TrialFailed
@@ -87,7 +87,7 @@ def verify_with_bar(spec: TrialSpec) -> dict[str, Any]:
     check_encoders([spec])
     splits = load_corpus(spec.corpus, "corpus")
     spec.check_users(len(splits.train_users) or None)
-    labels = Labels.of([*splits.train, *splits.valid, *splits.test])  # of the whole corpus, so that sizes are real
+    labels = labels_of(splits)  # of the whole corpus, so that sizes are real
     splits = _cut(splits, spec)
     if spec.edp.unit == "user":
         spec = small(spec, most=len(splits.train_users))

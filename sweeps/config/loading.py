@@ -18,9 +18,11 @@ from sweeps.text.errors import one_line, renamed, shown, suggestion
 from sweeps.text.paths import as_path, folder_name, is_name, short
 from sweeps.text.secrets import redacted
 from trainables.config import TrialSpec
-from trainables.corpora import PUBLIC, corpus_in
+from trainables.corpora import PUBLIC, SCHEMAS, corpus_in
 from trainables.pretraining.spec import PretrainSpec
+from trainables.records import yaml_files
 from trainables.records.files import atomic_write
+from trainables.records.yaml_files import DuplicateKey, UniqueKeys
 
 RECIPES = Path(__file__).parents[1] / "recipes"
 PRETRAINING = RECIPES / "pretraining"
@@ -28,20 +30,8 @@ PRETRAINING = RECIPES / "pretraining"
 Spec = TypeVar("Spec", bound=BaseModel)
 
 
-class _DuplicateKey(yaml.MarkedYAMLError):
-    """A key that occurs twice in one mapping, which YAML forbids and PyYAML accepts."""
-
-
-class _Reader(yaml.SafeLoader):
+class _Reader(UniqueKeys, yaml.SafeLoader):
     """A safe loader that refuses duplicate keys."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        seen = set()
-        for key, _ in node.value:
-            if isinstance(key, yaml.ScalarNode) and key.value in seen:
-                raise _DuplicateKey(problem=f"{key.value} is given twice; allowed: once", problem_mark=key.start_mark)
-            seen.add(key.value if isinstance(key, yaml.ScalarNode) else None)
-        return super().construct_mapping(node, deep)
 
 
 class _Writer(yaml.SafeDumper):
@@ -115,28 +105,12 @@ def load_config(path: Path, overrides: list[str]) -> TrialSpec:
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
-    """Read a YAML file that holds a mapping.
+    """Read a YAML file of settings.
 
     Raises:
         UserError: with the file, and with the line if it is known.
     """
-    try:
-        data = yaml.load(path.read_text(encoding="utf-8"), _Reader)
-    except OSError as error:
-        raise UserError(f"{path}: {error.strerror}; allowed: a YAML file that can be read") from None
-    except UnicodeDecodeError:
-        raise UserError(f"{path}: not UTF-8 text; allowed: a YAML file") from None
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        line = f", line {mark.line + 1}" if mark else ""
-        raise UserError(f"{path}{line}: not YAML: {getattr(error, 'problem', error)}") from None
-    except RecursionError:
-        raise UserError(f"{path}: nested too deeply; allowed: the settings' own depth") from None
-    except ValueError as error:  # an integer of thousands of digits, or a date such as 2026-02-30
-        raise UserError(f"{path}: {str(error).partition(';')[0]}; allowed: a YAML file") from None
-    if not isinstance(data, dict):
-        raise UserError(f"{path}: holds no settings; allowed: a YAML mapping")
-    return data
+    return yaml_files.read_yaml(path, _Reader, "settings")
 
 
 def write_yaml(spec: BaseModel, path: Path, heading: str = "") -> None:
@@ -198,7 +172,7 @@ def _value(text: str) -> Any:
     """Read an override's value as YAML, or as a string if it is no YAML."""
     try:
         return yaml.load(text, _Reader)
-    except _DuplicateKey as error:
+    except DuplicateKey as error:
         raise UserError(f"--set {text!r}: {error.problem}") from None
     except (yaml.YAMLError, ValueError, RecursionError):  # ValueError: as in `read_yaml`
         return text
@@ -222,7 +196,7 @@ _PUBLIC = ("shadow.corpus", "search.proxy", "model.embeddings.corpus", "model.vo
 
 
 def _forget_replaced(data: dict[str, Any], given: set[str], named: set[str]) -> None:
-    """Drop the recipe's name, size and description of a corpus that the user replaced by a path.
+    """Drop the recipe's name, schema, size and description of a corpus that the user replaced by a path.
 
     Args:
         given: settings that the user gave.
@@ -231,11 +205,17 @@ def _forget_replaced(data: dict[str, Any], given: set[str], named: set[str]) -> 
     if given & {"corpus", "corpus.name", "corpus.path"}:
         data.pop("description", None)
     for field in named:
-        corpus = _at(data, field)
-        if corpus.get("path") is not None and f"{field}.path" in given and field not in given:
-            for own in ("name", "utterances"):
+        corpus, by_path = _at(data, field), f"{field}.path" in given and _at(data, field).get("path") is not None
+        if field in given or not (by_path or f"{field}.name" in given):
+            continue
+        if by_path:
+            for own in {"name", "utterances"}:
                 if f"{field}.{own}" not in given:
                     corpus.pop(own, None)
+        # The schema stays for a copy of its corpus, such as corpus.path=data/atis.
+        called = Path(str(corpus["path"])).stem if by_path else corpus.get("name")
+        if f"{field}.schema" not in given and corpus.get("schema") != called:
+            corpus.pop("schema", None)
 
 
 def _at(data: Any, field: str) -> dict[str, Any]:
@@ -266,6 +246,8 @@ def _resolve_paths(data: dict[str, Any]) -> None:
             corpora |= {f"{field}.{i}": corpus for i, corpus in enumerate(several) if isinstance(corpus, dict)}
     folder: Path | None = None
     for field, corpus in corpora.items():
+        if isinstance(corpus.get("schema"), str) and corpus["schema"] not in SCHEMAS:
+            corpus["schema"] = _absolute(f"{field}.schema", corpus["schema"])
         if isinstance(corpus.get("path"), str):
             corpus["path"] = _absolute(f"{field}.path", corpus["path"])
             if field == "corpus":

@@ -39,6 +39,7 @@ def model_card(
     corpus, training, edp = spec.corpus, spec.training, spec.edp
     private = training.method != "sgd"
     made = " (synthetic: sentences from a grammar, no person's words)" if is_generated(corpus) else ""
+    privacy = privacy_statement(metrics, edp, corpus) if private else PLAIN
     lines = [
         f"{spec.model.kind.upper()} that understands utterances like those of {corpus.name}: in their language, with "
         "their intents and slots.",
@@ -47,7 +48,7 @@ def model_card(
         f"{training.epochs} epochs.",
         f"- Useful: {_useful(metrics)}, on test utterances that it has not seen.",
         *([f"- Leaks: {_leaks(metrics)}."] if "mia_auc" in metrics else []),
-        f"- Privacy: {privacy_statement(metrics, edp) if private else PLAIN}; the configuration was {choice}.",
+        f"- Privacy: {privacy}; the configuration was {choice}.",
     ]
     if private:
         lines.append(
@@ -63,8 +64,8 @@ def model_card(
         lines.append(f"- Picked by {picked.by}, {picked.at}. {picked.why}")
     lines += [f"- {name.capitalize()}: {text}." for name, text in parts.items()]
     lines.append(
-        "- Not covered by ε: validation and test figures, the choice of recipe and of public data, and a server's log "
-        "of its users' requests."
+        f"- Not covered by ε: {'names of labels, ' if corpus.schema is None else ''}validation and test figures, the "
+        "choice of recipe and of public data, and a server's log of its users' requests."
     )
     return "\n".join(lines)
 
@@ -86,7 +87,7 @@ def privacy_tags(spec: TrialSpec, metrics: dict[str, float], cost: float | None,
     edp = spec.edp
     private = spec.training.method != "sgd"
     tags = {
-        "privacy": privacy_statement(metrics, edp) if private else PLAIN,
+        "privacy": privacy_statement(metrics, edp, spec.corpus) if private else PLAIN,
         "epsilon": epsilon_digits(metrics["epsilon"]),
         "epsilon_paper": epsilon_digits(metrics["epsilon_paper"]),
         **({"epsilon_user": epsilon_digits(metrics["epsilon_user"])} if "epsilon_user" in metrics else {}),

@@ -18,10 +18,10 @@ from sweeps.config.pricing import epsilon_of_best
 from sweeps.config.recipe import Recipe
 from sweeps.store.activities import CONFIRM
 from sweeps.store.picks import final_trainings
-from sweeps.store.plans import plan_of
+from sweeps.store.plans import plan_of, private_corpus
 from sweeps.store.records import TrialRecord, executed
 from sweeps.store.sweep import Sweep
-from sweeps.text.figures import enumerated, epsilon_text
+from sweeps.text.figures import enumerated, epsilon_text, labels_remark
 from trainables.records.epochs import read_curve
 from trainables.records.pareto import Metrics
 
@@ -145,7 +145,8 @@ def cost_line(sweep: Sweep, trials: list[TrialRecord]) -> str:
     user = epsilon_user_of_sweep(sweep, trials)
     of_user = f"; of a user: {epsilon_text(user)}" if user is not None and trials else ""
     whole = "ε of the whole sweep" if plan_of(sweep) is None else "ε in all"
-    return f"{whole} ({what_counts(sweep)}): {value}{of_user}; a configuration is {choice_of(sweep, trials)}"
+    labels = "".join(f"; {words}" for words in labels_remark(private_corpus(sweep)))
+    return f"{whole} ({what_counts(sweep)}): {value}{of_user}{labels}; a configuration is {choice_of(sweep, trials)}"
 
 
 def choice_of(sweep: Sweep, trials: list[TrialRecord], limits: Iterable[str] = ()) -> str:

@@ -19,6 +19,7 @@ from trainables.config import BERTSpec, CanariesSpec, CLCSpec, CorpusSpec, Trial
 from trainables.config.keys import NO_EFFECT, cache_key, identity
 from trainables.corpora import corpus_digest, is_generated, load_corpus
 from trainables.corpora.labels import Labels, Task, for_task, task_of
+from trainables.corpora.schema import schema_of
 from trainables.corpora.types import Splits
 from trainables.features.embeddings import WordVectors
 from trainables.features.encoded_corpus import EncodedCorpus
@@ -84,7 +85,9 @@ def locate(spec: TrialSpec, cache: Path) -> Prepared:
 
 
 def _task(corpus: CorpusSpec, encoded: Path) -> Task:
-    """Return the task of a corpus and of its shadow: from its encoding, if there is one, else from its files."""
+    """Return the task of a corpus and of its shadow: from its schema or its encoding, if any, else from its files."""
+    if (schema := schema_of(corpus)) is not None:
+        return Labels.named(schema).task
     if _is_encoded(encoded):
         return Labels.from_dict(read_json(encoded / "meta.json", dict[str, Any])["labels"]).task
     return "joint" if is_generated(corpus) else _task_of_files(corpus, corpus_digest(corpus))
@@ -183,6 +186,8 @@ def encode_missing(
 ) -> None:
     """Encode the corpora that `read_missing` returned, both with the same public features.
 
+    Say how many labels few utterances carry, or the schema lacks: the terminal is that of the holder of the data.
+
     Args:
         say: shows the progress.
         trials: more trials on these corpora: the states of a frozen encoder are computed for each of them.
@@ -197,6 +202,11 @@ def encode_missing(
             corpus = plant(corpus, toss_coins(prepared.coins, spec.canaries.count))
         encode(corpus, spec.model, folder, features=features, progress=progress)
     _searched(spec, prepared).touch()
+    counts = EncodedCorpus.open(prepared.corpus).label_counts
+    if counts is None:  # of an earlier version
+        say(f"labels of {spec.corpus.name}: edp-sweep data check counts them")
+    elif counts.matter and not (is_generated(spec.corpus) and spec.corpus.schema is None):
+        say(f"labels of {spec.corpus.name}: {counts.words()}")
     ensure_states((prepared.corpus, prepared.shadow), (spec.model, *(trial.model for trial in trials)), say)
 
 

@@ -15,6 +15,7 @@ from edp.spec import Frozen
 from sweeps.config.recipe import Recipe
 from sweeps.store.records import Point, executed
 from sweeps.store.sweep import Sweep
+from trainables.config import CorpusSpec
 from trainables.records.epochs import read_curve
 from trainables.records.files import atomic_write, read_json_if_any
 from trainables.records.pareto import Metrics
@@ -71,6 +72,12 @@ def plan_of(sweep: Sweep) -> Plan | None:
         BrokenFile: if the file is incomplete.
     """
     return read_json_if_any(sweep.folder / PLAN, Plan)
+
+
+def private_corpus(sweep: Sweep) -> CorpusSpec:
+    """Return the private corpus of a sweep, which its trials may not have read (`plan_of`)."""
+    plan = plan_of(sweep)
+    return (sweep.recipe if plan is None else plan.recipe).corpus
 
 
 def released(sweep: Sweep) -> Point | None:

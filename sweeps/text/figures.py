@@ -8,6 +8,7 @@ from typing import Any
 
 from edp.rounding import rounded_down, rounded_up
 from edp.spec import EDPSpec
+from trainables.config import CorpusSpec
 
 NO_GUARANTEE = 1e4
 """Smallest ε that is labelled as no formal guarantee."""
@@ -20,6 +21,8 @@ WORTH = ((1.0, "strong"), (MEANINGFUL, "reasonable"), (NO_GUARANTEE, "weak, if a
 
 MARK = "†"
 """Label for "no formal guarantee" in narrow columns. The table's caption explains it."""
+
+LABELS_PUBLIC = "labels are taken to be public"
 
 NO_USERS = "users are not known: a person with several utterances is protected less"
 
@@ -83,9 +86,10 @@ def _percent(share: float) -> str:
     return f"{100 * share:.3g} %"
 
 
-def metrics_line(metrics: Metrics) -> str:
+def metrics_line(metrics: Metrics, corpus: CorpusSpec) -> str:
     """Return the figures of a trained model in one line."""
-    privacy = "; ".join([f"{', '.join(epsilon_words(metrics))}, at δ = {metrics['delta']:g}", *users_remark(metrics)])
+    remarks = [*users_remark(metrics), *labels_remark(corpus)]
+    privacy = "; ".join([f"{', '.join(epsilon_words(metrics))}, at δ = {metrics['delta']:g}", *remarks])
     seen = f"validation SER {metrics['valid_ser']:.2%}, " if "valid_ser" in metrics else ""
     return f"{seen}{utility_words(metrics)}, MIA AUC {metrics['mia_auc']:.3f}, {privacy}"
 
@@ -114,6 +118,16 @@ def users_remark(metrics: Metrics) -> list[str]:
     return [NO_USERS] if "epsilon_user" not in metrics and metrics.get("epsilon", math.inf) < NO_GUARANTEE else []
 
 
+def labels_remark(corpus: CorpusSpec) -> list[str]:
+    """Return the remark for an ε of a corpus whose labels were read off it; [] if it has a schema."""
+    return [LABELS_PUBLIC] if corpus.schema is None else []
+
+
+def labels_field(corpus: CorpusSpec) -> dict[str, bool]:
+    """Return that remark for a JSON document."""
+    return {"labels_taken_to_be_public": corpus.schema is None}
+
+
 def users_notes(models: Iterable[Metrics]) -> str:
     """Return the sentence below a table of models if the users of one are unknown; else ""."""
     return f" {NO_USERS.capitalize()}." if any(map(users_remark, models)) else ""
@@ -128,15 +142,16 @@ def measured(metrics: Metrics) -> dict[str, Any]:
     return {"metrics": metrics, "formal_guarantee": guarantee}
 
 
-def privacy_statement(metrics: dict[str, float], edp: EDPSpec) -> str:
-    """Return a run's guarantee in words, with ε rounded up to four digits."""
+def privacy_statement(metrics: dict[str, float], edp: EDPSpec, corpus: CorpusSpec) -> str:
+    """Return a run's guarantee in words, with ε rounded up to four digits, and what it takes for granted."""
     if edp.reproducible_noise is not None:
         return "not private: the noise is reproducible"
     epsilon = metrics["epsilon"]
     if epsilon >= NO_GUARANTEE:
         return f"no formal guarantee (epsilon {rounded_up(epsilon):.3g})"
     unit = {"example": "one example", "micro_batch": "one micro-batch", "user": "one user"}[edp.unit]
-    return f"({rounded_up(epsilon, 4):g}, {edp.delta:g})-DP for {unit}, {edp.sampling} sampling, trusted aggregator"
+    said = [f"({rounded_up(epsilon, 4):g}, {edp.delta:g})-DP for {unit}", f"{edp.sampling} sampling"]
+    return ", ".join([*said, "trusted aggregator", *labels_remark(corpus)])
 
 
 def delta_remark(delta: float, unit: str, examples: int | None) -> str | None:

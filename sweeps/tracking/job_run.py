@@ -89,8 +89,9 @@ class JobRun:
             for step, metrics in steps.items():
                 self.epoch(step, metrics)
         early = {"reason": result.stopped} if result.stopped else {}
-        privacy = privacy_statement(result.metrics, spec.edp) if spec.training.method != "sgd" else PLAIN
-        note = f"{metrics_line(result.metrics)}.\n\n{spec.training.method}, {spec.training.epochs} epochs. {privacy}."
+        privacy = privacy_statement(result.metrics, spec.edp, spec.corpus) if spec.training.method != "sgd" else PLAIN
+        figures = metrics_line(result.metrics, spec.corpus)
+        note = f"{figures}.\n\n{spec.training.method}, {spec.training.epochs} epochs. {privacy}."
         self.tracker.tag(self.run_id, result.tags | early | {"privacy": privacy, NOTE: note})
 
     def files(self, files: Iterable[Path], folder: str | None = None) -> None:

@@ -82,6 +82,7 @@ OWN = {
     "pretraining.yaml": ["pretrain", "pretraining.yaml"],
     "corpus.jsonl": ["data", "check", "corpus.jsonl"],
     "corpus.conll": ["data", "check", "corpus.conll"],
+    "schema.yaml": ["data", "check", "corpus.jsonl", "--schema", "schema.yaml"],
     "of.jsonl": ["run", "of.yaml"],
 }
 OF = {"name": "own", "path": "of.jsonl"}
@@ -215,6 +216,7 @@ def whole(fenced: Path) -> Path:
         run_line("data", "make", "communication", "--utterances", "200", "--output", str(own / "corpus.jsonl")).code
         == 0
     )
+    assert run_line("data", "schema", str(own / "corpus.jsonl"), "--output", str(own / "schema.yaml")).code == 0
     shutil.copy(own / "corpus.jsonl", own / "of.jsonl")
     rows = [json.loads(line) for line in (own / "corpus.jsonl").read_text().splitlines()]
     blocks = [

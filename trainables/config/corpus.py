@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from pathlib import PurePath
 from typing import Annotated, Any, Literal
 
@@ -40,6 +41,10 @@ class PrivacyBudget(Frozen):
     delta: Annotated[float, Field(gt=0, lt=1, description="the δ of that ε")]
 
 
+# Pydantic warns of a field that has the name of a deprecated method of its own, which is not used here.
+warnings.filterwarnings("ignore", message='Field name "schema" in "CorpusSpec" shadows')
+
+
 class CorpusSpec(Frozen):
     """A corpus: a public or a generated one by name, or your own by path."""
 
@@ -62,6 +67,14 @@ class CorpusSpec(Frozen):
         ColumnsSpec | None,
         Field(description="column names of formats csv, parquet and datasets; null: the usual names"),
     ] = None
+    schema: Annotated[
+        str | None,
+        Field(
+            description="public file with the names of intents and slot types (docs/corpora.md#schemas), or a name of "
+            "one that comes along: atis, clinc150, mit_restaurant, nlu_eval, snips, communication, health or video; "
+            "null: labels are read off the corpus, and taken to be public"
+        ),
+    ] = None  # type: ignore[assignment]
     utterances: Annotated[
         int | None,
         Field(
@@ -109,7 +122,7 @@ class CorpusSpec(Frozen):
         return self
 
     def check_public(self, field: str) -> None:
-        """Raise if a corpus that is read as public has a budget.
+        """Raise if a corpus that is read as public has a schema or a budget.
 
         Raises:
             ValueError: with the field of the corpus.
@@ -118,4 +131,9 @@ class CorpusSpec(Frozen):
             raise ValueError(
                 f"{field}.budget: this corpus is read as public, and no ε bounds what is learnt from it; "
                 "allowed: a budget of the private corpus alone (corpus.budget)"
+            )
+        if self.schema is not None:
+            raise ValueError(
+                f"{field}.schema = {self.schema}: this corpus is read as public, and so are its labels; "
+                "allowed: null, and a schema of the private corpus (corpus.schema)"
             )

@@ -8,6 +8,7 @@ from trainables.corpora.generators import GENERATED, generate, stream
 from trainables.corpora.load import check_corpus, corpus_digest, is_generated, load_corpus
 from trainables.corpora.public import DOWNLOADED, PUBLIC, corpus_in, find_corpus, keep
 from trainables.corpora.readers import read_corpus
+from trainables.corpora.schema import SCHEMAS
 from trainables.corpora.splits import split_corpus
 from trainables.corpora.types import CorpusSummary, Splits, Utterance
 
@@ -15,6 +16,7 @@ __all__ = [
     "DOWNLOADED",
     "GENERATED",
     "PUBLIC",
+    "SCHEMAS",
     "CorpusSummary",
     "Splits",
     "Utterance",

@@ -82,6 +82,16 @@ def grammar_digest(name: str) -> str:
     return hashlib.sha256(repr(_grammar(name)).encode()).hexdigest()
 
 
+def label_names(name: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the intents and the slot types of the generated corpus `name`.
+
+    Raises:
+        UserError: for an unknown name.
+    """
+    grammar = _grammar(name)
+    return tuple(grammar.intents), tuple(grammar.slots)
+
+
 @functools.cache
 def shared_words(name: str) -> tuple[str, ...]:
     """Return a list that all grammars share, such as `first` (first names)."""

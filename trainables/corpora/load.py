@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from dataclasses import asdict
 from pathlib import Path
 
 from edp.spec import UserError
@@ -11,9 +12,10 @@ from trainables.config import CorpusSpec
 from trainables.config.keys import identity
 from trainables.corpora.files import corpus_files, detect_format, problem, read_bytes
 from trainables.corpora.generators import GENERATED, MAX_GENERATED, generate, grammar_digest
-from trainables.corpora.labels import labels_of
+from trainables.corpora.labels import LabelCounts, labels_of
 from trainables.corpora.public import find_corpus
 from trainables.corpora.readers import read_records
+from trainables.corpora.schema import bound_by, schema_of
 from trainables.corpora.splits import LabelWithoutTrainError, sample_corpus, split_corpus
 from trainables.corpora.types import CorpusSummary, Record, Splits, Utterance
 
@@ -23,7 +25,7 @@ _PARTS = ("train", "valid", "test")
 
 
 def load_corpus(spec: CorpusSpec, field: str = "corpus") -> Splits:
-    """Read or generate a corpus, and split it 45:5:50 by `spec.seed`.
+    """Read or generate a corpus, split it 45:5:50 by `spec.seed`, and apply its schema (`trainables.corpora.schema`).
 
     Published splits are pooled, unless `spec.split` asks for them: they may have an utterance in two parts, and labels
     that train lacks. `spec.utterances` is the number of utterances to generate, or the size of a random sample of any
@@ -33,10 +35,15 @@ def load_corpus(spec: CorpusSpec, field: str = "corpus") -> Splits:
         field: the recipe's name of the corpus, for error messages.
 
     Raises:
-        UserError: for every fault in the corpus, with its file and line.
+        UserError: for every fault in the corpus, with its file and line, and for a schema that is none of this corpus.
     """
-    if spec.split == "published":
-        return _published(spec, field)
+    schema = schema_of(spec, field)
+    splits = _published(spec, field) if spec.split == "published" else _split(spec, field)
+    return splits if schema is None else bound_by(splits, schema, f"{field}.schema = {spec.schema}")
+
+
+def _split(spec: CorpusSpec, field: str) -> Splits:
+    """Read or generate a corpus, and split it 45:5:50."""
     records: list[Record] = []
     if is_generated(spec):
         utterances = generate(spec.name, _generated(spec, field), spec.seed)
@@ -51,7 +58,7 @@ def load_corpus(spec: CorpusSpec, field: str = "corpus") -> Splits:
                 )
             utterances = sample_corpus(utterances, spec.utterances, spec.seed)
     try:
-        return split_corpus(utterances, spec.seed)
+        return split_corpus(utterances, spec.seed, every_label=spec.schema is None)
     except LabelWithoutTrainError as error:
         for record in records:
             if record.utterance == error.utterance:
@@ -82,6 +89,7 @@ def check_corpus(spec: CorpusSpec) -> CorpusSummary:
         test=len(splits.test),
         train_users=len(users) or None,
         most_of_a_user=max(users.values(), default=None),
+        label_counts=asdict(LabelCounts.of(splits)),
     )
 
 
@@ -98,8 +106,10 @@ def corpus_digest(spec: CorpusSpec, field: str = "corpus") -> str:
     """
     split = _SPLIT_VERSION if spec.split == "paper" else spec.split
     digest = hashlib.sha256(f"{split}\n{spec.seed}\n".encode())
-    if others := identity(spec, {"name", "path", "format", "utterances", "seed", "split", "budget"}):
+    if others := identity(spec, {"name", "path", "format", "schema", "utterances", "seed", "split", "budget"}):
         digest.update(json.dumps(others, sort_keys=True).encode())
+    if (schema := schema_of(spec, field)) is not None:
+        digest.update(json.dumps(schema).encode())
     if is_generated(spec):
         digest.update(f"{grammar_digest(spec.name)}\n{_generated(spec, field)}".encode())
         return digest.hexdigest()

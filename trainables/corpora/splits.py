@@ -8,7 +8,7 @@ them alike.
 A label (an intent or a tag) that train lacks cannot be learned. So, after the random split, one group of every such
 label is exchanged for a group that train can spare. ATIS needs it: seven of its intents occur once. An exchange is a
 bias, since a label's only utterance is then always a member. There are at most as many exchanges as labels, and none in
-a corpus whose labels are frequent.
+a corpus whose labels are frequent, or with a schema: then no label decides which utterances are in train.
 """
 
 from __future__ import annotations
@@ -39,11 +39,13 @@ class LabelWithoutTrainError(UserError):
         self.utterance = utterance
 
 
-def split_corpus(utterances: Sequence[Utterance], seed: int) -> Splits:
+def split_corpus(utterances: Sequence[Utterance], seed: int, *, every_label: bool = True) -> Splits:
     """Split 45:5:50, counted in distinct utterances; copies go to the same part, also those in another case.
 
-    The result depends only on the utterances and the seed, not on the order of the utterances. Every intent and every
-    tag occurs in train.
+    The result depends only on the utterances and the seed, not on the order of the utterances.
+
+    Args:
+        every_label: True if every intent and every tag must occur in train.
 
     Raises:
         UserError: for fewer than 20 distinct utterances, or (`LabelWithoutTrainError`) more labels than train can hold.
@@ -60,7 +62,8 @@ def split_corpus(utterances: Sequence[Utterance], seed: int) -> Splits:
     # A single group, such as many spellings of the same words, may be larger than a part.
     n_train = min(n_train, len(groups) - 2)
     n_both = min(max(n_both, n_train + 1), len(groups) - 1)
-    _give_train_every_label(groups, n_train)
+    if every_label:
+        _give_train_every_label(groups, n_train)
     parts = groups[:n_train], groups[n_train:n_both], groups[n_both:]
     train, valid, test = ([utterance for group in part for utterance in group] for part in parts)
     return Splits(train, valid, test)

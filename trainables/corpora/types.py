@@ -7,12 +7,16 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from trainables.corpora.files import problem
 
 NO_INTENT = ""
 """The intent of utterances in a corpus that has only slots."""
+
+UNKNOWN = " unknown"
+"""The intent, and the slot type, of utterances of valid and test whose own one their schema lacks; no name is this."""
+UNKNOWN_TAGS = (f"B-{UNKNOWN}", f"I-{UNKNOWN}")
 
 
 class Utterance(NamedTuple):
@@ -28,6 +32,13 @@ class Utterance(NamedTuple):
     user: str = ""
 
 
+class LabelNames(NamedTuple):
+    """The names of a schema, sorted; a corpus without intents, or without slots, has none of them."""
+
+    intents: tuple[str, ...]
+    slots: tuple[str, ...]
+
+
 @dataclass(frozen=True)
 class Splits:
     """A corpus split into train, valid and test; no utterance (by its tokens) is in two of them."""
@@ -39,6 +50,12 @@ class Splits:
     """Canaries and their siblings (`trainables.measure.attacks.canary`); the trained ones are also in train."""
     planted: int = 0
     """The number of canaries in train, which are its last utterances."""
+    schema: LabelNames | None = None
+    """The names that train's labels are of (`trainables.corpora.schema`); None: the labels of all utterances."""
+    left_out: int = 0
+    """The number of training utterances that were left out for their intent, which the schema lacks."""
+    cut: int = 0
+    """The number of training utterances that lost a slot, whose type the schema lacks."""
 
     @property
     def utterances(self) -> list[Utterance]:
@@ -71,6 +88,8 @@ class CorpusSummary:
     test: int
     train_users: int | None = None
     most_of_a_user: int | None = None
+    label_counts: dict[str, Any] = field(default_factory=dict)
+    """A `trainables.corpora.labels.LabelCounts`."""
 
 
 class Record(NamedTuple):

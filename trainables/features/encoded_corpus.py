@@ -12,8 +12,8 @@ import torch
 
 from edp.spec import Unit, UserError
 from trainables.config import ModelSpec
-from trainables.corpora.labels import Labels
-from trainables.corpora.types import Utterance
+from trainables.corpora.labels import LabelCounts, Labels
+from trainables.corpora.types import UNKNOWN, UNKNOWN_TAGS, Utterance
 from trainables.features.batch import Batch
 from trainables.features.states import States, has_states
 from trainables.features.token_features import Features, load_features, make_batch, open_table, pad
@@ -25,7 +25,11 @@ SPLITS: tuple[Split, ...] = ("train", "valid", "test")
 
 
 class EncodedCorpus:
-    """A folder that `encode` wrote, mapped into memory; cheap to open, and pickled as its path."""
+    """A folder that `encode` wrote, mapped into memory; cheap to open, and pickled as its path.
+
+    The numbers after those of the labels mean `UNKNOWN_TAGS` and the intent `UNKNOWN`. Only valid and test have them. A
+    batch has 0 in their place, the tag `O` and the first intent: nothing is predicted of them that needs a true label.
+    """
 
     def __init__(self, folder: Path, meta: dict[str, Any]) -> None:
         self.folder = folder
@@ -35,6 +39,9 @@ class EncodedCorpus:
         """The number of canaries, which are the last utterances of train."""
         self.vocabulary_size: int | None = meta["vocabulary_size"]
         """The number of sub-words, for `build_model`; None for CLC."""
+        counts = meta.get("label_counts")
+        self.label_counts = LabelCounts(**counts) if counts is not None else None
+        """Counts for the holder of the data; None in a folder of an earlier version."""
         self._table = open_table(folder)
         self._states: States | None = None
         kinds = ("offsets", "tokens", "tags", "intents", *(["users"] if meta.get("users") else []))
@@ -88,11 +95,11 @@ class EncodedCorpus:
     def with_valid_in_train(self) -> EncodedCorpus:
         """Return the corpus with the validation utterances before the training ones, and an empty validation split.
 
-        They come before, since canaries must stay the last ones of train. Like that of `with_train`, it is only for
-        this process.
+        Utterances with an unknown intent are left out, as in train. The others come before, since canaries must stay
+        the last ones of train. Like that of `with_train`, it is only for this process.
         """
         chosen: tuple[Split, ...] = ("valid", "train")
-        joined = self.with_train({split: np.arange(self.size(split)) for split in chosen})
+        joined = self.with_train({split: self.known(split) for split in chosen})
         joined.planted = self.planted
         for kind in self._kinds("tokens", "tags", "intents", "users", "rows", "numbers"):
             joined._arrays["valid", kind] = self._arrays["valid", kind][:0]
@@ -111,6 +118,10 @@ class EncodedCorpus:
     def size(self, split: Split) -> int:
         """Return the number of utterances in a split; 0 if there is none."""
         return len(self._arrays[split, "intents"]) if (split, "intents") in self._arrays else 0
+
+    def known(self, split: Split) -> np.ndarray:
+        """Return the utterances of a split whose intents the schema has, sorted indices; of train these are all."""
+        return np.flatnonzero(self._arrays[split, "intents"] < len(self.labels.intents))
 
     def lengths(self, split: Split) -> np.ndarray:
         """Return the number of tokens of each utterance, (size,) int64."""
@@ -154,8 +165,15 @@ class EncodedCorpus:
             self._table,
             words_n,
             lengths_b,
-            tags_n=self._flat(split, "tags", indices)[0],
-            intent_b=self._arrays[split, "intents"][indices],
+            *self._gold(split, indices),
+        )
+
+    def _gold(self, split: Split, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the tags and intents of utterances as a model learns them, with 0 for unknown ones."""
+        tags_n, intent_b = self._flat(split, "tags", indices)[0], self._arrays[split, "intents"][indices]
+        return (
+            np.where(tags_n < len(self.labels.tags), tags_n, 0),
+            np.where(intent_b < len(self.labels.intents), intent_b, 0),
         )
 
     def _state_batch(self, states: States, split: Split, indices: np.ndarray) -> Batch:
@@ -165,13 +183,14 @@ class EncodedCorpus:
         read_b = states.read_u[number_b]
         step_t = np.arange(int(read_b.max()))
         mask_bt = step_t < read_b[:, None]
-        tags_n, lengths_b = self._flat(split, "tags", indices)
+        lengths_b = self.lengths(split)[indices]
+        tags_n, intent_b = self._gold(split, indices)
         return Batch(
             states.inputs((first_b[:, None] + step_t)[mask_bt], number_b),
             torch.from_numpy(read_b.astype(np.int64)),
             torch.from_numpy(mask_bt),
             torch.from_numpy(np.where(mask_bt, pad(tags_n, lengths_b)[:, : len(step_t)], 0)),
-            torch.from_numpy(self._arrays[split, "intents"][indices].astype(np.int64)),
+            torch.from_numpy(intent_b.astype(np.int64)),
         )
 
     def token_ids(self, split: Split, indices: np.ndarray) -> list[np.ndarray]:
@@ -188,9 +207,9 @@ class EncodedCorpus:
 
     def utterances(self, split: Split, indices: np.ndarray) -> list[Utterance]:
         """Return the utterances as they were read, without users."""
-        words, labels = self.words(), self.labels
+        words, tags, intents = self.words(), self.tag_names, (*self.labels.intents, UNKNOWN)
         return [
-            Utterance(tuple(words[w] for w in word_ids), tuple(labels.tags[t] for t in tag_ids), labels.intents[i])
+            Utterance(tuple(words[w] for w in word_ids), tuple(tags[t] for t in tag_ids), intents[i])
             for word_ids, tag_ids, i in zip(
                 self.token_ids(split, indices),
                 self.tag_ids(split, indices),
@@ -198,6 +217,11 @@ class EncodedCorpus:
                 strict=True,
             )
         ]
+
+    @property
+    def tag_names(self) -> tuple[str, ...]:
+        """The tag of each number, with those of unknown slot types."""
+        return *self.labels.tags, *UNKNOWN_TAGS
 
     def with_train(self, chosen: Mapping[Split, np.ndarray]) -> EncodedCorpus:
         """Return the corpus with another training split: the utterances at the given indices of its splits.

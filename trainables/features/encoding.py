@@ -15,14 +15,15 @@ import shutil
 import tempfile
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
 
 from edp.spec import UserError
 from trainables.config import ModelSpec
-from trainables.corpora.labels import Labels
-from trainables.corpora.types import Splits, Utterance
+from trainables.corpora.labels import LabelCounts, Labels, labels_of
+from trainables.corpora.types import UNKNOWN, UNKNOWN_TAGS, Splits, Utterance
 from trainables.features.encoded_corpus import SPLITS, EncodedCorpus, Split
 from trainables.features.token_features import Features, features_for, make_table, write_table
 from trainables.features.word_pieces import WordPieces
@@ -43,7 +44,7 @@ def encode(
     """Write the corpus to `folder`, whole or not at all, in the form that `model` reads, and replace an earlier one.
 
     Args:
-        labels: the schema; None: that of the splits.
+        labels: the labels of the model; None: those of the splits.
         features: the features of another corpus, such as that of the attacked model for its shadow corpus; None: make
             them.
         progress: a function that is called with the number of encoded utterances and of all.
@@ -56,7 +57,7 @@ def encode(
     if splits.canaries:
         every["canaries"] = splits.canaries
     if labels is None:
-        labels = Labels.of(splits.utterances)
+        labels = labels_of(splits)
     _ = labels.task  # raises for labels that leave nothing to learn
     features = features or features_for(model)
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -71,6 +72,7 @@ def encode(
             "labels": labels.to_dict(),
             "sizes": {name: len(utterances) for name, utterances in every.items()},
             "planted": splits.planted,
+            "label_counts": asdict(LabelCounts.of(splits)),
             "users": any(utterance.user for utterance in every["train"]),
             "vocabulary_size": features.size if isinstance(features, WordPieces) else None,
             "digest": digest,
@@ -118,8 +120,8 @@ def _write_splits(
     words: dict[str, int] = {}
     users: dict[str, int] = {}
     known = any(utterance.user for utterance in every["train"])
-    tag_ids = {tag: index for index, tag in enumerate(labels.tags)}
-    intent_ids = {intent: index for index, intent in enumerate(labels.intents)}
+    tag_ids = {tag: index for index, tag in enumerate((*labels.tags, *UNKNOWN_TAGS))}
+    intent_ids = {intent: index for index, intent in enumerate((*labels.intents, UNKNOWN))}
     total, done = sum(len(utterances) for utterances in every.values()), 0
     digest = hashlib.sha256(json.dumps(labels.to_dict()).encode())
     for split, utterances in every.items():

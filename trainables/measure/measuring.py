@@ -15,7 +15,7 @@ import torch.distributed as dist
 
 from edp.ledger import Ledger
 from trainables.features.encoded_corpus import EncodedCorpus
-from trainables.measure.predictions import MAX_MEMBERS, collect_predictions, membership_indices, utility_metrics
+from trainables.measure.predictions import MAX_MEMBERS, collect_predictions, members_and_others, utility_metrics
 from trainables.models import JointModel
 from trainables.records.epochs import EpochLog, epoch_folder, read_ledger
 from trainables.records.files import save_arrays
@@ -65,9 +65,7 @@ def valid_metrics(model: JointModel, corpus: EncodedCorpus, job: TrialJob, devic
     found = {f"valid_{k}": v for k, v in utility_metrics(valid, corpus.labels).items()} if valid is not None else {}
     if job.attack is None:
         return found
-    members, non_members = membership_indices(
-        corpus.size("train") - corpus.planted, corpus.size("valid"), seed=job.spec.corpus.seed, at_most=_VALID_MEMBERS
-    )
+    members, non_members = members_and_others(corpus, "valid", seed=job.spec.corpus.seed, at_most=_VALID_MEMBERS)
     train = collect_predictions(model, corpus, "train", members, outcomes=False, **everybody)
     if valid is not None and train is not None:
         from trainables.measure.attacks.shadow import attack_metrics, attack_scores, load_attack
@@ -130,8 +128,7 @@ def final_metrics(
     """
     everybody: dict[str, Any] = {"device": device, "group": group, "features": True}
     test = collect_predictions(model, corpus, "test", None, **everybody)
-    real = corpus.size("train") - corpus.planted
-    members, non_members = membership_indices(real, corpus.size("test"), seed=job.spec.corpus.seed, at_most=at_most)
+    members, non_members = members_and_others(corpus, "test", seed=job.spec.corpus.seed, at_most=at_most)
     train = collect_predictions(model, corpus, "train", members, outcomes=False, **everybody)
     canaries = (
         collect_predictions(model, corpus, "canaries", outcomes=False, **everybody) if corpus.size("canaries") else None

@@ -140,7 +140,7 @@ def _outcomes(
     tags_bt: NDArray[np.int64],
 ) -> list[tuple[int, int, bool, int, int]]:
     """Return an `OUTCOME` for each of the `chosen` utterances."""
-    names, counted = corpus.labels.tags, True if corpus.labels.has_intents else None
+    names, counted = corpus.tag_names, True if corpus.labels.has_intents else None
     right_b = corpus.intent_ids(split, chosen) == intents_b
     gold = zip(corpus.tag_ids(split, chosen), corpus.token_ids(split, chosen), strict=True)
     found = []
@@ -240,3 +240,15 @@ def membership_indices(
     n = min(train, test, at_most)
     members = np.sort(rng.choice(train, n, replace=False))
     return members, np.sort(rng.choice(test, n, replace=False))
+
+
+def members_and_others(
+    corpus: EncodedCorpus, split: Split, *, seed: int, at_most: int = MAX_MEMBERS
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Choose members among the training utterances without canaries, and as many non-members among those of `split`.
+
+    Utterances whose intents the schema lacks are no non-members, since they could not have been members.
+    """
+    known = corpus.known(split)
+    members, others = membership_indices(corpus.size("train") - corpus.planted, len(known), seed=seed, at_most=at_most)
+    return members, known[others]

@@ -1,9 +1,9 @@
 """Train the models that attacks compare a target with: references, and a shadow of the same corpus; score the target.
 
-The pool holds the target's training split without canaries, and its test split. References come in pairs: one is
-trained on a random half of the pool, the other on the other half. So every utterance is inside exactly half of the
-references. All copies of an utterance are in the same half. The validation split is the population, which no model is
-trained on. Everything here runs in one process, which is a process group of its own.
+The pool holds the target's training split without canaries, and its test split without unknown intents. References
+come in pairs: one is trained on a random half of the pool, the other on the other half. So every utterance is inside
+exactly half of the references. All copies of an utterance are in the same half. The validation split is the population,
+which no model is trained on. Everything here runs in one process, which is a process group of its own.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from trainables.config import CanariesSpec, TrialSpec
 from trainables.features.encoded_corpus import EncodedCorpus, Split
 from trainables.measure.attacks import Evidence
 from trainables.measure.attacks.shadow import fit_attack, load_attack
-from trainables.measure.predictions import collect_predictions, membership_indices
+from trainables.measure.predictions import collect_predictions, members_and_others
 from trainables.models import JointModel
 from trainables.records.files import reading, save_arrays
 from trainables.training.process import alone, new_model, pick_device
@@ -64,7 +64,12 @@ def halves(corpus: EncodedCorpus, seed: int, reference: int) -> dict[Split, NDAr
     pool = [*corpus.token_ids("train", np.arange(train)), *corpus.token_ids("test", np.arange(corpus.size("test")))]
     place_n, groups = _shuffled(pool, [seed, 0x524546, reference // 2])
     inside_n = (place_n < groups // 2) != bool(reference % 2)
-    return {"train": inside_n[:train], "test": inside_n[train:]}
+    return {"train": inside_n[:train], "test": inside_n[train:] & _is_known(corpus)}
+
+
+def _is_known(corpus: EncodedCorpus) -> NDArray[np.bool_]:
+    """Return a mask of the test split: True for utterances whose intents the schema has."""
+    return np.isin(np.arange(corpus.size("test")), corpus.known("test"))
 
 
 def same_corpus_parts(corpus: EncodedCorpus, seed: int) -> tuple[Indices, Indices, Indices]:
@@ -73,8 +78,8 @@ def same_corpus_parts(corpus: EncodedCorpus, seed: int) -> tuple[Indices, Indice
     All copies of an utterance are in the same part, so the attack is tried on no utterance of the shadow.
     """
     place_n, groups = _shuffled(corpus.token_ids("test", np.arange(corpus.size("test"))), [seed, 0x534841])
-    inside, left = place_n < groups // 4, place_n >= groups // 2
-    return np.flatnonzero(inside), np.flatnonzero(~inside & ~left), np.flatnonzero(left)
+    inside, left, known = place_n < groups // 4, place_n >= groups // 2, _is_known(corpus)
+    return np.flatnonzero(inside & known), np.flatnonzero(~inside & ~left & known), np.flatnonzero(left & known)
 
 
 def _shuffled(utterances: Sequence[NDArray[Any]], seed: list[int]) -> tuple[Indices, int]:
@@ -177,7 +182,7 @@ def gather_evidence(
 
 def attacked(corpus: EncodedCorpus, seed: int) -> tuple[Indices, Indices]:
     """Return members (of train) and non-members (of test), the same ones as every trial's shadow attack uses."""
-    return membership_indices(corpus.size("train") - corpus.planted, corpus.size("test"), seed=seed)
+    return members_and_others(corpus, "test", seed=seed)
 
 
 def _losses(
@@ -189,7 +194,7 @@ def _losses(
     parts: list[tuple[str, Split, Indices]] = [
         ("member", "train", members),
         ("non_member", "test", non_members),
-        ("population", "valid", np.arange(min(corpus.size("valid"), _POPULATION))),
+        ("population", "valid", corpus.known("valid")[:_POPULATION]),
     ]
     if features and corpus.size("canaries"):
         parts.append(("canary", "canaries", np.arange(corpus.size("canaries"))))

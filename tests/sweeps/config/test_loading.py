@@ -355,3 +355,28 @@ def test_a_corpus_of_ones_own_is_called_by_its_own_name(tmp_path: Path) -> None:
 def test_a_list_is_given_whole() -> None:
     with pytest.raises(UserError, match=r"stages is a list; allowed: the whole list, as stages=\[…\]"):
         apply_overrides({"stages": [{"steps": 1}]}, ["stages.0.steps=2"])
+
+
+def test_a_schema_is_a_name_that_comes_along_or_a_file_and_goes_with_its_corpus(tmp_path: Path) -> None:
+    (tmp_path / "schema.yaml").write_text("slots: [city]")
+    schema = f"corpus.schema={tmp_path}/x/../schema.yaml"
+    mine = f"corpus.path={tmp_path / 'mine.jsonl'}"
+    for settings, wanted in (
+        ([], "atis"),
+        ([schema], str(tmp_path / "schema.yaml")),
+        ([mine], None),
+        ([mine, schema], str(tmp_path / "schema.yaml")),
+        ([mine, "corpus.schema=snips"], "snips"),
+        ([f"corpus.path={tmp_path / 'atis'}"], "atis"),
+        (["corpus.name=clinc150"], None),
+        (["corpus={name: clinc150}"], None),
+        (["corpus.schema=null"], None),
+    ):
+        _, recipe = load_recipe("atis_private", [*settings, "search.proxy=null"])
+        assert recipe.corpus.schema == wanted, settings
+
+
+@pytest.mark.parametrize("name", recipe_names())
+def test_every_recipe_has_the_schema_of_its_corpus(name: str) -> None:
+    corpus = load_recipe(name, [])[1].corpus
+    assert corpus.schema == corpus.name

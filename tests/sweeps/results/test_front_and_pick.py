@@ -18,6 +18,7 @@ from sweeps.results.front_figure import front_svg
 from sweeps.store.records import Point, TrialRecord
 from sweeps.text.figures import epsilon_cell, epsilon_text, number, privacy_statement, relative_change
 from tests.support.studies import RECIPE
+from trainables.config import CorpusSpec
 
 OBJECTIVES = ("ser", "mia_auc", "log10_epsilon")
 
@@ -75,7 +76,9 @@ def test_figures_have_no_exponent_below_ten_thousand_and_a_guarantee_is_rounded_
     ]
     edp = EDPSpec(C=1.0, z0=1.0, delta=5e-4)
     for epsilon, said in ((8.0, 8.0), (8.00001, 8.001), (0.123401, 0.1235), (749.92, 750.0)):
-        assert privacy_statement({"epsilon": epsilon}, edp).startswith(f"({said:g}, 0.0005)-DP")
+        assert privacy_statement({"epsilon": epsilon}, edp, CorpusSpec(name="atis")).startswith(
+            f"({said:g}, 0.0005)-DP"
+        )
 
 
 @pytest.mark.slow

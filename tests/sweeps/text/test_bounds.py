@@ -59,7 +59,7 @@ def test_no_text_shows_less_than_an_epsilon(epsilon: float) -> None:
             shown = numbers(words)[0]
             assert shown >= epsilon, words
             assert close(shown, epsilon, digits), words
-    assert numbers(privacy_statement(metrics, EDPSpec()).replace("(", " "))[0] >= epsilon
+    assert numbers(privacy_statement(metrics, EDPSpec(), spec().corpus).replace("(", " "))[0] >= epsilon
 
 
 @given(AUDITED)
@@ -91,13 +91,14 @@ def test_an_epsilon_a_little_over_8_reads_8_nowhere(monkeypatch: pytest.MonkeyPa
         monkeypatch.setattr(f"sweeps.commands.{module}.out", printed)
     metrics = {"epsilon": 8.0049, "epsilon_paper": 8.0049, "delta": 5e-4, "ser": 0.1}
     assert epsilon_text(8.0049) == epsilon_cell(8.0049) == "8.01"
-    assert privacy_statement(metrics, EDPSpec()).startswith("(8.005, 0.0005)-DP")
+    assert privacy_statement(metrics, EDPSpec(), spec().corpus).startswith("(8.005, 0.0005)-DP")
     card = model_card(spec(edp={"reproducible_noise": None}), metrics, {}, 8.0049, None, "train", 100)
     assert "all of them together have an ε of 8.01" in card
     row = {"epoch": 1, "epsilon": 8.0049, "epsilon_paper": 8.0049}
     _show({**metrics, "neighbours": "", "unit": "example", "per_epoch": [row]}, EDPSpec())
     chosen = {"number": 0, "params": {}}
-    show_release({**metrics, "chosen": chosen, "sweep": "s", "output": "o", "metrics": metrics, "covers": "all"})
+    about = {"chosen": chosen, "sweep": "s", "output": "o", "covers": "all", "labels_taken_to_be_public": False}
+    show_release({**metrics, **about, "metrics": metrics})
     assert isinstance(printed.file, io.StringIO)
     out = printed.file.getvalue()
     assert "8.01" in out

@@ -24,7 +24,7 @@ def test_it_is_said_that_nobody_knows_users_unless_there_is_nothing_to_say_it_of
 
 
 def test_a_registered_version_says_whom_it_protects() -> None:
-    assert "8, 0.0005)-DP for one user" in privacy_statement(METRICS, EDPSpec(unit="user"))
+    assert "8, 0.0005)-DP for one user" in privacy_statement(METRICS, EDPSpec(unit="user"), spec().corpus)
     group_by_user = spec(training={"method": "dpsgd"}, edp={"unit": "user", "reproducible_noise": None})
     tags = privacy_tags(group_by_user, METRICS | {"epsilon_user": 8.0}, None)
     assert (tags["unit"], tags["epsilon_user"]) == ("user", "8")

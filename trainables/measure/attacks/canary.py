@@ -33,6 +33,7 @@ from numpy.typing import NDArray
 from edp.spec import UserError
 from trainables.config import CanariesSpec
 from trainables.corpora.generators import shared_words
+from trainables.corpora.labels import labels_of
 from trainables.corpora.types import Splits, Utterance
 from trainables.records.files import read_json
 
@@ -89,7 +90,8 @@ def make_canaries(splits: Splits, spec: CanariesSpec, seed: int) -> Splits:
             "corpus, or canaries.kind = new_tokens or outliers"
         )
     words = sorted({token for one in corpus for token in one.tokens})
-    labels = sorted({one.intent for one in corpus}), sorted({tag[2:] for one in corpus for tag in one.tags} - {""})
+    known = labels_of(splits)
+    labels = list(known.intents), [tag[2:] for tag in known.tags[1::2]]
     taken = {one.tokens for one in corpus}
     canaries: list[Utterance] = []
     siblings: list[Utterance] = []

@@ -1,0 +1,207 @@
+"""The schema of a corpus: a public file with the names of its intents and slot types.
+
+A model's labels are its schema's, so that no label is read off the private corpus. An intent or a slot type that the
+schema lacks is *unknown*:
+
+| unknown | in train | in valid and test |
+|---|---|---|
+| slot type | its tags become `O` | becomes `UNKNOWN`, which no model predicts: an error |
+| intent | the utterance is left out | likewise |
+
+If a schema has no intents, all intents of the corpus are ignored, and likewise slots: its task is slots alone, or
+intents alone.
+"""
+
+from __future__ import annotations
+
+import re
+from importlib.resources import files
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import Field, ValidationError, field_validator
+
+from edp.spec import Frozen, UserError
+from trainables.config import CorpusSpec
+from trainables.corpora.generators import GENERATED, label_names
+from trainables.corpora.labels import Labels
+from trainables.corpora.types import NO_INTENT, SURROGATE, UNKNOWN, LabelNames, Splits, Utterance
+
+_FOLDER = files(__package__).joinpath("data", "schemas")
+SCHEMAS = (*sorted(one.name.removesuffix(".yaml") for one in _FOLDER.iterdir()), *GENERATED)
+"""The names of the schemas that come along: those of public corpora and of generated ones."""
+_MAX_NAME = 200
+
+
+class Label(Frozen):
+    """An intent or a slot type."""
+
+    description: Annotated[str | None, Field(description="text for readers, without effect")] = None
+
+
+class Schema(Frozen):
+    """The content of a schema file: intents and slot types by name, or lists of their names."""
+
+    intents: dict[str, Label] = Field(default_factory=dict)
+    slots: dict[str, Label] = Field(default_factory=dict)
+
+    @field_validator("intents", "slots", mode="before")
+    @classmethod
+    def _a_list_has_names_alone(cls, given: Any) -> Any:
+        if isinstance(given, list):
+            if any(not isinstance(name, str) for name in given):
+                raise ValueError("allowed: a list of names, or a mapping of names to {description: …}")
+            if twice := next((name for name in given if given.count(name) > 1), None):
+                raise ValueError(f"{twice} is given twice; allowed: once")
+            return {name: {} for name in given}
+        if isinstance(given, dict):
+            return {name: {} if value in ("", "null", "~") else value for name, value in given.items()}
+        return {} if given in ("", "null", "~") else given
+
+    @field_validator("intents", "slots")
+    @classmethod
+    def _names_can_be_in_a_corpus(cls, given: dict[str, Label]) -> dict[str, Label]:
+        for name in given:
+            if not name or len(name) > _MAX_NAME or name != name.strip() or SURROGATE.search(name):
+                raise ValueError(f"{name[:80]!r} is no name of a label; allowed: 1 to {_MAX_NAME} characters")
+        return given
+
+    @field_validator("slots")
+    @classmethod
+    def _slots_are_single_words(cls, given: dict[str, Label]) -> dict[str, Label]:
+        if bad := next((name for name in given if re.search(r"\s", name)), None):
+            raise ValueError(f"{bad!r} is no slot type; allowed: a name without blanks")
+        return given
+
+    @field_validator("intents")
+    @classmethod
+    def _one_intent_is_none(cls, given: dict[str, Label]) -> dict[str, Label]:
+        if len(given) == 1:
+            raise ValueError("there is one intent, which leaves nothing to learn; allowed: several, or none")
+        return given
+
+    @property
+    def names(self) -> LabelNames:
+        """The names, sorted, so that their order in the file has no effect."""
+        return LabelNames(tuple(sorted(self.intents)), tuple(sorted(self.slots)))
+
+
+def schema_of(spec: CorpusSpec, field: str = "corpus") -> LabelNames | None:
+    """Return the names of `spec.schema`, or None if there is no schema.
+
+    Args:
+        field: the recipe's name of the corpus, for error messages.
+
+    Raises:
+        UserError: for a file that is missing, or no schema.
+    """
+    if spec.schema is None:
+        return None
+    if spec.schema in GENERATED:
+        return LabelNames(*map(tuple, map(sorted, label_names(spec.schema))))
+    wanted = f"{field}.schema = {spec.schema}"
+    path = Path(str(_FOLDER / f"{spec.schema}.yaml")) if spec.schema in SCHEMAS else Path(spec.schema).expanduser()
+    if not path.is_file():
+        raise UserError(f"{wanted}: there is no such file; allowed: a YAML file, {', '.join(SCHEMAS)}")
+    return read_schema(path, wanted).names
+
+
+def read_schema(path: Path, wanted: str) -> Schema:
+    """Read a schema file, all of whose scalars are text: `yes` and `2` are names like others.
+
+    Args:
+        wanted: the setting and its value, for error messages.
+
+    Raises:
+        UserError: in one line.
+    """
+    import yaml  # slow to import, and most commands read no schema
+
+    from trainables.records.yaml_files import UniqueKeys, read_yaml
+
+    class Reader(UniqueKeys, yaml.BaseLoader):
+        """A loader of text that refuses duplicate keys."""
+
+    try:
+        found = Schema.model_validate(read_yaml(path, Reader, "schema"))
+    except ValidationError as error:
+        problem = error.errors()[0]
+        place, what = ".".join(map(str, problem["loc"])), problem["msg"].removeprefix("Value error, ")
+        if problem["type"] == "extra_forbidden":
+            what = f"unknown key; allowed: {'intents, slots' if len(problem['loc']) == 1 else 'description'}"
+        elif problem["type"] in ("dict_type", "model_type", "model_attributes_type"):
+            what = "allowed: {description: …}" if len(problem["loc"]) > 1 else "allowed: a mapping of names, or a list"
+        raise UserError(f"{wanted}: {place}: {what}") from None
+    if not found.intents and not found.slots:
+        raise UserError(f"{wanted}: it has no label; allowed: at least two intents, or a slot")
+    return found
+
+
+HEADING = """\
+The labels of corpus {name}, read off the corpus itself. REVIEW THIS FILE before corpus.schema names it: everybody who
+gets a model gets these names, and no ε covers them. A name that stands in few utterances may tell of the people who
+said them. Keep a name only if you would have chosen it without these utterances; remove the others.
+A label can have a description: {{description: …}} instead of {{}}.
+"""
+
+
+def skeleton(labels: Labels, name: str) -> str:
+    """Return the text of a schema file with these labels, for a person to review.
+
+    Args:
+        name: the name of the corpus.
+    """
+    import yaml  # slow to import, and most commands write no schema
+
+    sections = {
+        "intents": labels.intents if labels.has_intents else (),
+        "slots": tuple(tag[2:] for tag in labels.tags[1::2]),
+    }
+    comment = "".join(f"# {line}\n" for line in HEADING.format(name=name).splitlines())
+    return comment + yaml.safe_dump(
+        {kind: {one: {} for one in names} for kind, names in sections.items() if names},
+        sort_keys=False,
+        allow_unicode=True,
+        width=1000,
+    )
+
+
+def bound_by(splits: Splits, schema: LabelNames, wanted: str) -> Splits:
+    """Return the splits as a model with the labels of `schema` is trained and measured on them.
+
+    Args:
+        wanted: the setting and its value, for error messages.
+
+    Raises:
+        UserError: if a split has no utterance with an intent of the schema.
+    """
+    intents, slots = frozenset(schema.intents or (NO_INTENT,)), frozenset(schema.slots)
+
+    def of_task(utterances: list[Utterance]) -> list[Utterance]:
+        if not schema.intents:
+            utterances = [one._replace(intent=NO_INTENT) for one in utterances]
+        if not slots:
+            utterances = [one._replace(tags=("O",) * len(one.tags)) for one in utterances]
+        return utterances
+
+    parts = {name: of_task(getattr(splits, name)) for name in ("train", "valid", "test")}
+    for name, utterances in parts.items():
+        if not any(one.intent in intents for one in utterances):
+            raise UserError(
+                f"{wanted}: no utterance of {name} has one of its intents; allowed: the schema of this corpus"
+            )
+    known = [one for one in parts["train"] if one.intent in intents]
+    train = [one._replace(tags=tuple(tag if tag[2:] in slots else "O" for tag in one.tags)) for one in known]
+
+    def measured(one: Utterance) -> Utterance:
+        tags = (tag if tag == "O" or tag[2:] in slots else tag[:2] + UNKNOWN for tag in one.tags)
+        return one._replace(tags=tuple(tags), intent=one.intent if one.intent in intents else UNKNOWN)
+
+    return Splits(
+        train,
+        [measured(one) for one in parts["valid"]],
+        [measured(one) for one in parts["test"]],
+        schema=schema,
+        left_out=len(parts["train"]) - len(train),
+        cut=sum(one.tags != other.tags for one, other in zip(known, train, strict=True)),
+    )

@@ -1,0 +1,57 @@
+"""YAML files that people write: mappings without a key twice, and errors of one line with the file and its line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from edp.spec import UserError
+
+
+class DuplicateKey(yaml.MarkedYAMLError):
+    """A key that occurs twice in one mapping, which YAML forbids and PyYAML accepts."""
+
+
+class UniqueKeys(yaml.constructor.BaseConstructor):
+    """A part of a loader that refuses duplicate keys."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        """Return a mapping, or raise `DuplicateKey`."""
+        seen = set()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode) and key.value in seen:
+                raise DuplicateKey(problem=f"{key.value} is given twice; allowed: once", problem_mark=key.start_mark)
+            seen.add(key.value if isinstance(key, yaml.ScalarNode) else None)
+        return super().construct_mapping(node, deep)
+
+
+def read_yaml(path: Path, loader: Any, what: str) -> dict[str, Any]:
+    """Read a YAML file that holds a mapping.
+
+    Args:
+        loader: PyYAML's loader.
+        what: what the mapping holds, for the error of a file without one.
+
+    Raises:
+        UserError: with the file, and with the line if it is known.
+    """
+    try:
+        data = yaml.load(path.read_text(encoding="utf-8"), loader)
+    except OSError as error:
+        raise UserError(f"{path}: {error.strerror}; allowed: a YAML file that can be read") from None
+    except UnicodeDecodeError:
+        raise UserError(f"{path}: not UTF-8 text; allowed: a YAML file") from None
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        line = f", line {mark.line + 1}" if mark else ""
+        problem = " ".join(str(getattr(error, "problem", error)).split())
+        raise UserError(f"{path}{line}: not YAML: {problem}") from None
+    except RecursionError:
+        raise UserError(f"{path}: nested too deeply; allowed: the settings' own depth") from None
+    except ValueError as error:  # an integer of thousands of digits, or a date such as 2026-02-30
+        raise UserError(f"{path}: {str(error).partition(';')[0]}; allowed: a YAML file") from None
+    if not isinstance(data, dict):
+        raise UserError(f"{path}: holds no {what}; allowed: a YAML mapping")
+    return data
