@@ -261,13 +261,13 @@ def _configuration(sweep: Sweep, point: Point, wanted: Wanted) -> str:
     from sweeps.results.recommendation import picked_spec
     from sweeps.store.picks import heading_of
 
-    metrics, storage, seen = point.metrics, sweep.folder.parent, point.deciding
+    metrics, storage = point.metrics, sweep.folder.parent
+    seen = f"validation SER {metrics['valid_ser']:.4f}, " if "valid_ser" in metrics else ""
     uri = wanted.tracking_uri or sweep.record.tracking_uri
     file = "FILE" if is_printed(wanted.output) else wanted.output
     heading = (
         f"{heading_of(sweep.name, point.trial, point.epoch, point.run_id)}\n"
-        f"{split_of(metrics).capitalize()} SER {seen['ser']:.4f}, test SER {metrics['ser']:.4f}, "
-        f"MIA AUC {seen['mia_auc']:.4f}.\n"
+        f"{seen}test SER {metrics['ser']:.4f}, MIA AUC {point.deciding['mia_auc']:.4f}.\n"
         f"{', '.join(epsilon_words(metrics))}, at δ = {metrics['delta']:g}.\n"
         f"The configuration was {chosen_in(sweep.recipe.search, split_of(metrics))}.\n"
         f"{''.join(f'{words.capitalize()}.{chr(10)}' for words in users_remark(metrics))}"

@@ -143,7 +143,8 @@ def test_the_ddp_tutorial_solves_for_noise() -> None:
 def test_the_readmes_figures_are_those_of_the_committed_run(row: str) -> None:
     """SER is rounded, a lower bound of ε down, and every ε up."""
     result = json.loads((RESULTS / "quickstart.json").read_text())
-    best = min((one for one in result["rows"] if one["trained"] == row), key=lambda one: one["ser"])
+    rows = (one for one in result["rows"] if one["trained"] == row)
+    best = min(rows, key=lambda one: one.get("valid_ser", one["ser"]))
     proved = math.floor(100 * best["epsilon_audited"]) / 100
     costs = ["∞", ""] if row == "sgd" else [f"{math.ceil(best['epsilon'])}", f"{math.ceil(result['epsilon_of_sweep'])}"]
     wanted = [f"{best['ser']:.1%}".replace("%", " %"), *costs, f"{proved:.2f}" if proved else "0"]
