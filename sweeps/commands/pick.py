@@ -283,16 +283,16 @@ def _configuration(sweep: Sweep, point: Point, wanted: Wanted) -> str:
     from sweeps.results.headline import configuration_of
     from sweeps.store.picks import heading_of
 
-    metrics, storage, seen = point.metrics, sweep.folder.parent, point.deciding
+    metrics, storage = point.metrics, sweep.folder.parent
     spec = configuration_of(sweep, point)
     remarks = [*users_remark(metrics), *labels_remark(spec.corpus)]
+    seen = f"validation SER {metrics['valid_ser']:.4f}, " if "valid_ser" in metrics else ""
     uri = wanted.tracking_uri or sweep.record.tracking_uri
     file = "FILE" if is_printed(wanted.output) else wanted.output
     measured_on = "" if point.spec.corpus == spec.corpus else f"On {point.spec.corpus.name}, which is public: "
     heading = (
         f"{heading_of(sweep.name, point.trial, point.epoch, point.run_id)}\n"
-        f"{measured_on}{split_of(metrics).capitalize()} SER {seen['ser']:.4f}, test SER {metrics['ser']:.4f}, "
-        f"MIA AUC {seen['mia_auc']:.4f}.\n"
+        f"{measured_on}{seen}test SER {metrics['ser']:.4f}, MIA AUC {point.deciding['mia_auc']:.4f}.\n"
         f"{', '.join(epsilon_words(metrics))}, at δ = {metrics['delta']:g}.\n"
         f"The configuration was {choice_in(sweep, split_of(metrics))}.\n"
         f"{''.join(f'{words.capitalize()}.{chr(10)}' for words in remarks)}"

@@ -16,11 +16,11 @@ def ser_cells(metrics: Metrics, *, interval: bool = False, both: bool = True) ->
     """Return the SER cells of a model by the headings of their columns (`SER_HEADS`), as `ser_cell`.
 
     Args:
-        both: True: `interval` is of both SERs; False: of that on validation alone.
+        both: True: `interval` is of both SERs; False: of the one that chooses.
     """
     valid, test = SER_HEADS
     seen = ser_cell(metrics, "valid_ser", interval=interval)
-    return {valid: seen, test: ser_cell(metrics, interval=interval and both)}
+    return {valid: seen, test: ser_cell(metrics, interval=interval and (both or not seen))}
 
 
 def ser_cell(metrics: Metrics, name: str = "ser", *, interval: bool = False) -> str:

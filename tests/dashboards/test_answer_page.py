@@ -69,7 +69,8 @@ def test_it_opens_on_the_recommended_configuration_with_the_reason(tab: Any, swe
     name = f"Trial {advice.point.trial}" + ("" if advice.point.last else f", epoch {advice.point.epoch}")
     assert settled(tab, "#chosen", "Trial") == name
     assert tab.inner_text("#answer") == f"Recommended: {name}"
-    assert tab.inner_text("#why") == advice.why
+    covered = "It is chosen by validation SER and MIA AUC of the private corpus, which no ε covers."
+    assert tab.inner_text("#why") == f"{advice.why} {covered}"
     assert tab.is_enabled("#pick")
     tab.wait_for_function(f"() => ({MARKS})() > 0")
     tab.locator("button.row").first.click()

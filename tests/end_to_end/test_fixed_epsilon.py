@@ -44,12 +44,12 @@ def test_mechanisms_stand_beside_each_other_in_a_front_of_ser_and_leakage(
         assert trial["metrics"]["epsilon"] == pytest.approx(8, abs=1e-4)
         last = trial["points"][-1]["metrics"]["epsilon"]
         assert all(point["metrics"]["epsilon"] < last for point in trial["points"][:-1])
-    places = {(p["metrics"]["ser"], p["metrics"]["mia_auc"]) for t in complete for p in t["points"]}
+    places = {(p["metrics"]["valid_ser"], p["metrics"]["valid_mia_auc"]) for t in complete for p in t["points"]}
     best = min(ser for ser, _ in places)
     code, out, _ = command("front", "beside", "--storage", str(tmp_path), "--json")
     front = json.loads(out)
     assert front["objectives"] == ["ser", "mia_auc"]
-    assert front["front"][0]["metrics"]["ser"] == best
+    assert front["front"][0]["metrics"]["valid_ser"] == best
     page = snapshot(sweep)
     assert {"training.method", "training.batch_size"} <= set(drawable(list(page.candidates.values())))
     code, out, err = command("pick", "beside", "--storage", str(tmp_path), "--output", str(tmp_path / "picked.yaml"))

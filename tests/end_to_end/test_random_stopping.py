@@ -62,7 +62,7 @@ def test_only_the_best_trial_leaves_the_sweep_and_nothing_tells_its_number(
     released = json.loads(said[0][0])
     assert released["output"] == str(runs / "secret" / "released")
     assert (released["chosen"]["number"], released["epsilon"]) == (0, pytest.approx(8, rel=1e-6))
-    assert "complete: SER" not in said[0][1], "a candidate was shown"
+    assert "complete: validation SER" not in said[0][1], "a candidate was shown"
     found = json.loads(said[2][0])
     (best,) = found["trials"]
     assert (best["number"], found["front"]) == (0, [0])

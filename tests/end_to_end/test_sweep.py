@@ -261,7 +261,7 @@ def test_every_metric_of_the_grafana_dashboard_is_exported(swept: dict[str, Any]
     assert _exported(exported, "ray_edp_sweep_epochs_total", sweep="tiny") == 4, "two trials of two epochs"
     assert _exported(exported, "ray_edp_sweep_trials", sweep="tiny", state="complete") == 2
     assert _exported(exported, "ray_edp_sweep_trials_to_go", sweep="tiny") == 0
-    best = min(trial["metrics"]["ser"] for trial in swept["trials"])
+    best = min(trial["metrics"]["valid_ser"] for trial in swept["trials"])
     assert _exported(exported, "ray_edp_sweep_best", sweep="tiny", objective="ser") == pytest.approx(best)
 
 
