@@ -195,5 +195,5 @@ def release_best(sweep: Sweep, tracker: Tracker) -> None:
             run = open_trial_run(tracker, sweep, trial.number, trial.params, trial.spec, run_id=run_id)
             kept = tuple(EpochResult(point.epoch, point.metrics) for point in trial.points)
             outcome = TrialResult(trial.metrics, trial.ledger, {}, kept)
-            run.close(trial.spec, sweep.trial_folder(trial.number), outcome)
+            run.close(trial.spec, sweep.trial_folder(trial.number), outcome, told_before=True)
             sweep.update(released_run_id=run.run_id)

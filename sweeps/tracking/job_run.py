@@ -19,7 +19,7 @@ from trainables.config import CorpusSpec, TrialSpec
 from trainables.corpora import is_generated
 from trainables.features.encoded_corpus import SPLITS, EncodedCorpus
 from trainables.records.job import Outcome, TrialError, TrialResult, TrialStopped
-from trainables.records.pareto import Metrics
+from trainables.records.pareto import Metrics, on_validation
 
 ARTIFACTS = ("ledger.json", "config.yaml", "model.pt")
 
@@ -69,7 +69,8 @@ class JobRun:
             folder: the training's own.
             outcome: its result; a string is the reason of a failure.
             artifacts: files of `folder` to copy, if they exist.
-            told_before: whether the run may hold some metrics already; only those that it lacks are then sent.
+            told_before: whether the run may hold some metrics already, or lack those of an epoch; all that it lacks are
+                then sent. Otherwise the epochs have sent theirs of the validation split.
         """
         if isinstance(outcome, TrialResult):
             self._result(spec, outcome, told_before)
@@ -87,7 +88,7 @@ class JobRun:
             self.epochs(steps)
         else:
             for step, metrics in steps.items():
-                self.epoch(step, metrics)
+                self.epoch(step, {name: metrics[name] for name in metrics.keys() - on_validation(metrics)})
         early = {"reason": result.stopped} if result.stopped else {}
         privacy = privacy_statement(result.metrics, spec.edp, spec.corpus) if spec.training.method != "sgd" else PLAIN
         figures = metrics_line(result.metrics, spec.corpus)
