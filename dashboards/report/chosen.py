@@ -67,11 +67,13 @@ def served_models(sweep: Sweep, tracker: Tracker) -> list[Served]:
     found: dict[str, str] = {}
     runs: dict[str, str | None] = {}
     of_trials = {trial.number: trial.run_id for trial in sweep.trials()}
-    if (release := released(sweep)) is not None:
+    release = released(sweep)
+    if release is not None:
         of_trials[release.trial] = release.run_id
     for pick in read_picks(sweep):
         if pick.model is not None:
-            found[pick.model] = f"trial {pick.trial} after epoch {pick.epoch}"
+            its_own = release is None or pick.trial != release.trial
+            found[pick.model] = f"trial {pick.trial} after epoch {pick.epoch}" if its_own else "the released training"
             runs[pick.model] = of_trials.get(pick.trial)
     for folder, origin in final_trainings(sweep).items():
         if origin.model is not None:
