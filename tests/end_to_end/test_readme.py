@@ -27,6 +27,7 @@ READS = (
     "edp-sweep epsilon",
     "edp-sweep data make",
     "edp-sweep data check",
+    "edp-sweep data schema",
 )
 
 

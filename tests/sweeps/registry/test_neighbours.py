@@ -49,8 +49,8 @@ STRANGE = Utterance(
 """The only utterance with its intent and its slot, the longest one, of words that no other has, of a user who then has
 the most utterances."""
 
-BY_WEIGHTS = {"weights", "tag ser", "card Useful", "tag weights_sha256"}
-"""What the weights decide, and test figures, which no ε covers."""
+BY_WEIGHTS = {"weights", "tag ser", "tag valid_ser", "card Useful", "tag weights_sha256"}
+"""What the weights decide, and figures, which no ε covers."""
 BY_NUMBER = {"ledger.json.entries.mechanism.rate", "ledger.json.entries.steps", "tag epsilon_user", "card Warning"}
 """What the number of utterances decides, and the most utterances of a user."""
 MOST_OF_A_USER = {"ledger.json.most_of_a_user"}

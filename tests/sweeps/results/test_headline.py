@@ -117,7 +117,7 @@ def test_a_pick_is_the_released_model_or_a_configuration_for_the_private_corpus(
     other = next(trial for trial in sweep.trials() if trial.number != point.trial)
     picked, _, _ = pick_point(sweep, {}, Wanted(tmp_path / "other.yaml"), str(other.number))
     assert load_config(tmp_path / "other.yaml", []) == configuration_of(sweep, picked)
-    assert "On communication, which is public: SER" in (tmp_path / "other.yaml").read_text()
+    assert "On communication, which is public: validation SER" in (tmp_path / "other.yaml").read_text()
     with pytest.raises(UserError, match="is a model of communication, on which the sweep only chooses"):
         pick_point(sweep, {}, Wanted(tmp_path / "third.yaml", "voice"), str(other.number))
     assert not (tmp_path / "third.yaml").exists()
@@ -131,7 +131,7 @@ def test_the_report_is_about_the_released_model(tmp_path: Path) -> None:
     write_report(sweep, tmp_path / "report.html")
     text = " ".join((tmp_path / "report.html").read_text().split())
     assert "Released: a model of health with a SER of 12.3%" in text
-    assert "This ε covers the choice of the settings, too." in text
+    assert "chosen on communication, another corpus, so ε covers the choice" in text
     assert "ε of the whole sweep" not in text
     assert "Nothing: the trials ran on communication, a public corpus." in text
     assert "Against plain SGD" not in text
