@@ -20,7 +20,7 @@ from sweeps.text.errors import one_line, suggestion
 from sweeps.text.paths import as_path, is_printed, output
 from sweeps.text.terminal import print_line
 from trainables import corpora
-from trainables.config import ColumnsSpec, CorpusSpec
+from trainables.config import ColumnsSpec, CorpusSpec, Quoting
 from trainables.corpora.labels import TASKS
 
 data = typer.Typer(
@@ -98,6 +98,9 @@ def check(
             help="a table's column, as text=NAME, intent=NAME, tags=NAME or user=NAME; may be repeated",
         ),
     ] = None,
+    quoting: Annotated[
+        str, typer.Option(help=f"quotes in CSV: {', '.join(get_args(Quoting))}; see corpus.quoting")
+    ] = "auto",
     as_json: Json = False,
 ) -> None:
     """Read a whole corpus, check it as training does, and count its utterances, labels and users."""
@@ -110,6 +113,8 @@ def check(
         raise UserError(f"corpus = {corpus!r}: no such corpus, file or folder; {suggestion(corpus, known)}")
     name = re.sub(r"\W+", "-", Path(corpus).stem, flags=re.ASCII).strip("-_")[:100] or "corpus"
     about: dict[str, Any] = {"name": name, "path": corpus, "format": format} if here else {"name": corpus}
+    if quoting != "auto":
+        about["quoting"] = quoting
     if column:
         about["columns"] = dict(_kind_and_name(one) for one in column)
     try:

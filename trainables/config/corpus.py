@@ -11,6 +11,9 @@ from pydantic import Field, model_validator
 from edp.spec import Frozen
 
 
+Quoting = Literal["auto", "quoted", "plain"]
+
+
 class ColumnsSpec(Frozen):
     """The names of a table's columns; null: one of the usual names (`trainables.corpora.tables.NAMES`)."""
 
@@ -48,6 +51,14 @@ class CorpusSpec(Frozen):
         ColumnsSpec | None,
         Field(description="column names of formats csv, parquet and datasets; null: the usual names"),
     ] = None
+    quoting: Annotated[
+        Quoting,
+        Field(
+            description="quotes in formats csv and nlu_eval; quoted: a cell may be in double quotes; plain: a quote is "
+            "a character like any other; auto: plain if tabs separate the cells and the header has no quotes, else "
+            "quoted"
+        ),
+    ] = "auto"
     utterances: Annotated[
         int | None,
         Field(
@@ -80,7 +91,7 @@ class CorpusSpec(Frozen):
     def _format_is_that_of_a_path(self) -> CorpusSpec:
         if self.path is not None:
             return self
-        given = {} if self.format == "auto" else {"format": self.format}
+        given = {name: one for name in ("format", "quoting") if (one := getattr(self, name)) != "auto"}
         if self.columns is not None:
             given |= {f"columns.{kind}": name for kind, name in self.columns.model_dump(exclude_none=True).items()}
         for name, value in given.items():

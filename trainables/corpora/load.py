@@ -15,6 +15,7 @@ from trainables.corpora.labels import labels_of
 from trainables.corpora.public import find_corpus
 from trainables.corpora.readers import read_records
 from trainables.corpora.splits import LabelWithoutTrainError, sample_corpus, split_corpus
+from trainables.corpora.tables import reads_otherwise
 from trainables.corpora.types import CorpusSummary, Record, Splits, Utterance
 
 GENERATED_UTTERANCES = 10_000  # default of `CorpusSpec.utterances` for a generated corpus
@@ -41,7 +42,7 @@ def load_corpus(spec: CorpusSpec, field: str = "corpus") -> Splits:
     if is_generated(spec):
         utterances = generate(spec.name, _generated(spec, field), spec.seed)
     else:
-        records = read_records(find_corpus(spec, field), spec.format, spec.columns)
+        records = read_records(find_corpus(spec, field), spec.format, spec.columns, spec.quoting)
         utterances = [record.utterance for record in records]
         if spec.utterances is not None:
             if spec.utterances > len(utterances):
@@ -109,7 +110,10 @@ def corpus_digest(spec: CorpusSpec, field: str = "corpus") -> str:
     for file in corpus_files(path, format):
         if spec.split == "published":
             digest.update(f"\n{_part_of(file)}".encode())
-        digest.update(b"\n" + hashlib.sha256(read_bytes(file)).digest())
+        raw = read_bytes(file)
+        digest.update(b"\n" + hashlib.sha256(raw).digest())
+        if format == "csv" and reads_otherwise(raw, spec.columns, spec.quoting):
+            digest.update(b"\nv2")
     return digest.hexdigest()
 
 
@@ -123,7 +127,7 @@ def _published(spec: CorpusSpec, field: str) -> Splits:
         raise UserError(
             f"{wanted} has {field}.utterances = {spec.utterances}; allowed: paper, or {field}.utterances = null"
         )
-    for record in read_records(find_corpus(spec, field), spec.format, spec.columns):
+    for record in read_records(find_corpus(spec, field), spec.format, spec.columns, spec.quoting):
         part = _part_of(record.path)
         if part is None:
             raise UserError(f"{wanted} has no published split; allowed: paper, or a corpus with {', '.join(parts)}")

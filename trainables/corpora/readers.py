@@ -20,26 +20,30 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from edp.spec import UserError
-from trainables.config import ColumnsSpec
+from trainables.config import ColumnsSpec, Quoting
 from trainables.corpora.files import FORMATS, THREE_FILES, corpus_files, detect_format, problem, read_lines, read_text
 from trainables.corpora.tables import NAMES, arrow_table, csv_table, read_csv
 from trainables.corpora.types import NO_INTENT, SURROGATE, Record, Utterance, all_or_none, checked, split_blanks
 
 
-def read_corpus(path: Path, format: str, columns: ColumnsSpec | None = None) -> list[Utterance]:
+def read_corpus(
+    path: Path, format: str, columns: ColumnsSpec | None = None, quoting: Quoting = "auto"
+) -> list[Utterance]:
     """Return all utterances under `path`, with published splits pooled, in the order of the files' names.
 
     Raises:
         UserError: for a path without a corpus, and for every fault in it, with file and line.
     """
-    return [record.utterance for record in read_records(path, format, columns)]
+    return [record.utterance for record in read_records(path, format, columns, quoting)]
 
 
-def read_records(path: Path, format: str, columns: ColumnsSpec | None = None) -> list[Record]:
+def read_records(
+    path: Path, format: str, columns: ColumnsSpec | None = None, quoting: Quoting = "auto"
+) -> list[Record]:
     """Return the utterances of `read_corpus` with their files and lines.
 
     Raises:
@@ -51,13 +55,16 @@ def read_records(path: Path, format: str, columns: ColumnsSpec | None = None) ->
     if resolved not in FORMATS:
         raise UserError(f"corpus.format = {format}; allowed: auto, {', '.join(FORMATS)}")
     files = corpus_files(path, resolved)
+    if quoting != "auto" and resolved not in _QUOTED:
+        raise UserError(f"corpus.quoting = {quoting}: format {resolved} has none; allowed with {', '.join(_QUOTED)}")
+    options = {"quoting": quoting} if resolved in _QUOTED else {}
     if resolved in _TABLES:
-        read = _TABLES[resolved]
-        return all_or_none([record for file in files for record in read(file, columns or ColumnsSpec())])
+        read, kinds = _TABLES[resolved], columns or ColumnsSpec()
+        return all_or_none([record for file in files for record in read(file, kinds, **options)])
     if columns is not None:
         raise UserError(f"corpus.columns: format {resolved} has none; allowed with {', '.join(_TABLES)}")
     units = list(dict.fromkeys(file.parent for file in files)) if resolved == "three_file" else files
-    return all_or_none([record for unit in units for record in _READERS[resolved](unit)])
+    return all_or_none([record for unit in units for record in _READERS[resolved](unit, **options)])
 
 
 def _three_file(folder: Path) -> Iterator[Record]:
@@ -81,12 +88,12 @@ def _three_file(folder: Path) -> Iterator[Record]:
 _ANNOTATION = re.compile(r"\[\s*([^\s\[\]:]+)\s*:\s*([^\[\]]*?)\s*\]")
 
 
-def _nlu_eval(path: Path) -> Iterator[Record]:
+def _nlu_eval(path: Path, quoting: Quoting = "auto") -> Iterator[Record]:
     """Read rows of NLU-Evaluation-Data, with columns `scenario`, `intent` and `answer_annotation`.
 
     Scenario and intent together are the intent; `[type : words]` in the annotation marks a slot.
     """
-    header, rows = read_csv(path, read_text(path), ";")
+    header, rows = read_csv(path, read_text(path), ";", quoted=quoting != "plain")
     needed = ("scenario", "intent", "answer_annotation")
     missing = [name for name in needed if name not in header]
     if missing:
@@ -247,5 +254,11 @@ def _is_comment(text: str, columns: list[str]) -> bool:
     return text.startswith("#") and not word_and_tag
 
 
-_TABLES = {"csv": csv_table, "parquet": arrow_table, "datasets": arrow_table}
-_READERS = {"three_file": _three_file, "nlu_eval": _nlu_eval, "jsonl": _jsonl, "conll": _conll}
+_TABLES: dict[str, Callable[..., Iterator[Record]]] = {"csv": csv_table, "parquet": arrow_table, "datasets": arrow_table}
+_READERS: dict[str, Callable[..., Iterator[Record]]] = {
+    "three_file": _three_file,
+    "nlu_eval": _nlu_eval,
+    "jsonl": _jsonl,
+    "conll": _conll,
+}
+_QUOTED = ("csv", "nlu_eval")
