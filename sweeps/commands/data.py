@@ -138,6 +138,14 @@ def check(
         if summary["train_users"]
         else "users: not known; a person with several utterances is protected less than ε says",
     )
+    if summary["contradictions"]:
+        print_line(
+            out,
+            "contradictions: {contradictions:,} utterances occur with different intents or tags, the first in "
+            "{contradiction}".format(**summary),
+        )
+    if summary["unread"]:
+        print_line(out, f"not read: {', '.join(summary['unread'])}")
 
 
 def _kind_and_name(column: str) -> tuple[str, str]:

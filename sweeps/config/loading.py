@@ -75,9 +75,7 @@ def _check_size(root: yaml.Node) -> None:
         found = sizes[id(node)]
         if found is None or found > _MOST_VALUES:
             fault = "an anchor holds itself" if found is None else f"aliases make more than {_MOST_VALUES:,} values"
-            raise yaml.MarkedYAMLError(
-                problem=f"{fault}; allowed: values written out", problem_mark=node.start_mark
-            )
+            raise yaml.MarkedYAMLError(problem=f"{fault}; allowed: values written out", problem_mark=node.start_mark)
         return found
 
     size(root)

@@ -10,7 +10,6 @@ from pydantic import Field, model_validator
 
 from edp.spec import Frozen
 
-
 Quoting = Literal["auto", "quoted", "plain"]
 
 

@@ -22,6 +22,7 @@ import json
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 from edp.spec import UserError
 from trainables.config import ColumnsSpec, Quoting
@@ -99,12 +100,14 @@ def _nlu_eval(path: Path, quoting: Quoting = "auto") -> Iterator[Record]:
     if missing:
         raise problem(path, 1, f"the header lacks {', '.join(missing)}; needed, with ; between: {', '.join(needed)}")
     user = next((name for name in header if name.strip().lower() in NAMES["user"]), None)
+    unread = tuple(name for name in header if name not in (*needed, user))
     for line, row in rows:
         scenario, intent = row["scenario"].strip(), row["intent"].strip()
         if not scenario or not intent:
             raise problem(path, line, "the row has no scenario or no intent")
         tokens, tags = _annotated(row["answer_annotation"], path, line)
-        yield checked(tokens, tags, f"{scenario}_{intent}", path, line, user=row[user] if user is not None else None)
+        said_by = row[user] if user is not None else None
+        yield checked(tokens, tags, f"{scenario}_{intent}", path, line, user=said_by)._replace(unread=unread)
 
 
 def _annotated(text: str, path: Path, line: int) -> tuple[list[str], list[str]]:
@@ -133,7 +136,7 @@ _NOT_IN_A_WORD = re.compile("[ \t\r\n\ud800-\udfff]")
 
 
 def _jsonl(path: Path) -> Iterator[Record]:
-    """Read one object per line, and ignore blank lines and other keys.
+    """Read one object per line, or a line of MASSIVE (`_massive`), and ignore blank lines and other keys.
 
         {"tokens": ["to", "york"], "tags": ["O", "B-city"], "intent": "book_flight", "user": "u17"}
 
@@ -155,7 +158,9 @@ def _jsonl(path: Path) -> Iterator[Record]:
             raise problem(path, line, "not an utterance: a number of thousands of digits") from None
         if not isinstance(row, dict):
             raise problem(path, line, "not an object; needed: the keys tokens, tags, intent")
-        if "tokens" not in row and "text" in row:
+        if "tokens" not in row and isinstance(row.get("annot_utt"), str):
+            row = _massive(row, path, line)
+        if "tokens" not in row and any(name in row for name in (*NAMES["text"], "utt")):
             what = "the key tokens is missing, a list of words; a text as one string is read from CSV and Parquet"
             raise problem(path, line, f"{what}; needed: tokens, and tags or intent")
         needed = needed or ("tokens", *([key for key in ("tags", "intent") if key in row] or ("tags", "intent")))
@@ -176,7 +181,21 @@ def _jsonl(path: Path) -> Iterator[Record]:
         if not isinstance(intent, str) or SURROGATE.search(intent):
             raise problem(path, line, "intent must be a string")
         intent = intent.strip() if "intent" in row else None
-        yield checked(row["tokens"], row.get("tags"), intent, path, line, user=row.get("user"))
+        unread = tuple(key for key in row if key not in ("tokens", "tags", "intent", "user"))
+        record = checked(row["tokens"], row.get("tags"), intent, path, line, user=row.get("user"))
+        yield record._replace(unread=unread)
+
+
+def _massive(row: dict[str, Any], path: Path, line: int) -> dict[str, Any]:
+    """Return a line of MASSIVE as one of ours: words and slots from the annotation, the worker as the user.
+
+    {"id": "0", "partition": "train", "intent": "play", "utt": "put abba on", "annot_utt": "put [artist : abba] on",
+     "worker_id": "7"}
+    """
+    tokens, tags = _annotated(row["annot_utt"], path, line)
+    user = {"user": row["worker_id"]} if "worker_id" in row else {}
+    others = {key: value for key, value in row.items() if key not in ("annot_utt", "worker_id")}
+    return {"tokens": tokens, "tags": tags, **user, **others}
 
 
 class _DoubleKeyError(Exception):
@@ -254,7 +273,11 @@ def _is_comment(text: str, columns: list[str]) -> bool:
     return text.startswith("#") and not word_and_tag
 
 
-_TABLES: dict[str, Callable[..., Iterator[Record]]] = {"csv": csv_table, "parquet": arrow_table, "datasets": arrow_table}
+_TABLES: dict[str, Callable[..., Iterator[Record]]] = {
+    "csv": csv_table,
+    "parquet": arrow_table,
+    "datasets": arrow_table,
+}
 _READERS: dict[str, Callable[..., Iterator[Record]]] = {
     "three_file": _three_file,
     "nlu_eval": _nlu_eval,

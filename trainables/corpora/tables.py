@@ -21,13 +21,13 @@ from pathlib import Path
 from typing import Any
 
 from trainables.config import ColumnsSpec, Quoting
-from trainables.corpora.files import problem, read_text
+from trainables.corpora.files import problem, read_text, refuse_pointer
 from trainables.corpora.types import SURROGATE, Record, checked
 
 NAMES = {
     "text": ("tokens", "words", "text", "utterance", "sentence", "query"),
     "intent": ("intent", "label", "category"),
-    "tags": ("tags", "ner_tags", "slot_tags", "slots"),
+    "tags": ("tags", "ner_tags", "slot_tags", "slots", "slot_labels"),
     "user": ("user", "userid", "user_id"),
 }
 """The usual names of columns, in any case; without `corpus.columns`, the first one that a table has is used."""
@@ -50,24 +50,29 @@ def csv_table(path: Path, columns: ColumnsSpec, quoting: Quoting = "auto") -> It
     quoted = quoting == "quoted" or (quoting == "auto" and not _is_unquoted(text))
     header, rows = read_csv(path, text, delimiter, quoted=quoted)
     chosen = _chosen(header, columns, path)
+    unread = _unread(header, chosen)
     for line, row in rows:
         if not quoted and quoting == "auto" and (column := next((c for c in row if _QUOTED.fullmatch(row[c])), None)):
             how = "corpus.quoting = quoted, or plain if the quotes belong to it (data check: --quoting)"
             raise problem(path, line, f"column {column!r} holds a cell that is quoted as in CSV; allowed: {how}")
-        yield _record(row, chosen, {}, path, line)
+        yield _record(row, chosen, {}, path, line)._replace(unread=unread)
 
 
 def _delimiter(text: str) -> str:
     return max(",;\t", key=text.partition("\n")[0].count)
 
 
-def reads_otherwise(raw: bytes, columns: ColumnsSpec | None, quoting: Quoting) -> bool:
+def reads_otherwise(raw: bytes, format: str, columns: ColumnsSpec | None, quoting: Quoting) -> bool:
     """Return True for a table that version 0.1.0 did not read as this one does; its digest must differ.
 
-    Then every table had the quotes of CSV.
+    Then every table had the quotes of CSV, and a column `slot_labels` was not read.
     """
-    text = raw.decode("utf-8", "replace")
-    return quoting == "auto" and '"' in text and _is_unquoted(text)
+    if format not in ("csv", "parquet", "datasets"):
+        return False
+    if (columns is None or columns.tags is None) and re.search(rb"(?i)slot_labels", raw):
+        return True
+    text = raw.decode("utf-8", "replace") if format == "csv" and quoting == "auto" else ""
+    return '"' in text and _is_unquoted(text)
 
 
 def _is_unquoted(text: str) -> bool:
@@ -146,13 +151,15 @@ def arrow_table(path: Path, columns: ColumnsSpec) -> Iterator[Record]:
 
     try:
         with pyarrow.OSFile(str(path)) as source:
-            packed = source.read(4) == b"PAR1"
+            head = source.read(1 << 10)
+            refuse_pointer(path, head)
+            packed = head.startswith(b"PAR1")
             source.seek(0)
             table = pyarrow.parquet.read_table(source) if packed else pyarrow.ipc.open_stream(source).read_all()
     except (pyarrow.ArrowException, OSError) as error:
         raise problem(path, None, f"is neither Parquet nor an Arrow stream: {' '.join(str(error).split())}") from None
     chosen, names = _chosen(table.column_names, columns, path, in_lines=False), _class_names(table.schema.metadata)
-    row = 0
+    unread, row = _unread(table.column_names, chosen), 0
     for batch in table.select(list(chosen.values())).to_batches():
         try:
             rows = batch.to_pylist()
@@ -160,7 +167,7 @@ def arrow_table(path: Path, columns: ColumnsSpec) -> Iterator[Record]:
             raise problem(path, None, f"holds text that is not UTF-8 ({error.reason}); save it as UTF-8") from None
         for values in rows:
             row += 1
-            yield _record(values, chosen, names, path, row)
+            yield _record(values, chosen, names, path, row)._replace(unread=unread)
 
 
 def _class_names(metadata: dict[bytes, bytes] | None) -> dict[str, list[str]]:
@@ -220,6 +227,11 @@ def _chosen(header: list[str], columns: ColumnsSpec, path: Path, *, in_lines: bo
         how = f"allowed: {allowed} (data check: --column KIND=NAME)"
         raise problem(path, None, f"no column of {what}; {there}; {how}")
     return chosen
+
+
+def _unread(header: list[str], chosen: dict[str, str]) -> tuple[str, ...]:
+    """Return the columns that are not read."""
+    return tuple(name for name in header if name not in chosen.values())
 
 
 def _record(row: dict[str, Any], chosen: dict[str, str], names: dict[str, list[str]], path: Path, line: int) -> Record:

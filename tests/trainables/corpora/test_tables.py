@@ -238,7 +238,9 @@ def test_tabs_mean_that_nothing_is_quoted_unless_the_header_is(tmp_path: Path) -
     path.write_text('"text"\t"intent"\n"say ""stop"" now"\t"end"\n')
     assert read_corpus(path, "auto")[0].tokens == ("say", '"stop"', "now")
     path.write_text('text\tintent\ngo on\tplay\n"say ""stop"" now"\tend\n')
-    with pytest.raises(UserError, match=r"line 3: column 'text' holds a cell that is quoted as in CSV; allowed: corpus"):
+    with pytest.raises(
+        UserError, match=r"line 3: column 'text' holds a cell that is quoted as in CSV; allowed: corpus"
+    ):
         read_corpus(path, "auto")
     assert read_corpus(path, "auto", None, "quoted")[1].tokens == ("say", '"stop"', "now")
     assert read_corpus(path, "auto", None, "plain")[1].tokens == ('"say', '""stop""', 'now"')
