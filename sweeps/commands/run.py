@@ -13,6 +13,7 @@ from sweeps.commands.options import (
     Name,
     Recipe,
     Set,
+    Shared,
     Storage,
     TrackingUri,
     Trials,
@@ -23,7 +24,7 @@ from sweeps.commands.plan import run_plan, show_release
 from sweeps.commands.status import print_sweep, sweep_document
 from sweeps.config.loading import load_recipe
 from sweeps.run.progress import Progress
-from sweeps.store.storage import train_line
+from sweeps.store.storage import share_storage, train_line
 from sweeps.text.terminal import command_line, print_line
 
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ def run_command(
         ),
     ] = None,
     storage: Storage = RUNS,
+    shared: Shared = False,
     tracking_uri: TrackingUri = None,
     as_json: Json = False,
 ) -> None:
@@ -58,6 +60,8 @@ def run_command(
     with busy(LIBRARIES):
         from sweeps.commands.start import start_sweep
 
+    if shared:
+        share_storage(storage)
     where: dict[str, Any] = {"name": name, "storage": storage, "tracking_uri": tracking_uri, "progress": Progress(err)}
     if plan is not None:
         found = run_plan(recipe, overrides, plan, **where)
