@@ -32,6 +32,7 @@ from sweeps.run.watch import ray_liveness, stall_reporter
 from sweeps.store.corpora import keep_corpora
 from sweeps.store.lock import claimed, driver_lock
 from sweeps.store.records import SweepRecord
+from sweeps.store.settings import digests_of
 from sweeps.store.storage import default_tracking_uri
 from sweeps.store.study import study_storage
 from sweeps.store.sweep import Sweep
@@ -135,6 +136,7 @@ def _begin(tracker: Tracker, sweep: Sweep, recipe_name: str, recipe: Recipe) -> 
             run_id=run_id,
             wanted=draw_number(recipe.search.trials) if recipe.search.secret else recipe.search.trials,
             pid=os.getpid(),
+            settings=digests_of(recipe),
         )
     )
     tracker.artifact(run_id, sweep.folder / "recipe.yaml")
