@@ -26,6 +26,8 @@ from sweeps.tracking.dead_runs import end_dead_runs, owner_tags
 from sweeps.tracking.run_tags import NOTE, charted, infinite, person, source_tags
 from sweeps.tracking.store import check_there, reason_of, refusal, remove_twin, settled_uri, wrong_store
 
+# MLflow would print the address of each run on a server to standard output, before the document of --json.
+os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")
 for _chatty in ("mlflow", "alembic"):  # they log a line for each of dozens of migrations of a new store
     logging.getLogger(_chatty).setLevel(logging.WARNING)
 logging.getLogger("mlflow.store.db.utils").setLevel(logging.CRITICAL)  # tracebacks of errors that we report in a line
