@@ -22,6 +22,7 @@ from sweeps.config.random_stopping import draw_number
 from sweeps.config.recipe import Recipe
 from sweeps.config.space import bound_combinations
 from sweeps.config.target_epsilon import check_batches, check_candidates
+from sweeps.run.address import check_address, ray_address
 from sweeps.run.capacity import check_memory
 from sweeps.run.prepare import Prepared, check_encoders, encode_missing, ensure_attack, num_privacy_units, open_corpora
 from sweeps.run.progress import Progress
@@ -80,6 +81,7 @@ def start_sweep(
     if name is not None:
         check_name("name", name)
     stem, recipe = load_recipe(recipe_name, overrides)
+    check_address(ray_address())  # before the corpora are read, which may take minutes
     if recipe.search.secret:
         check_candidates(recipe)
     sweep = Sweep.new(storage, name or f"{stem}-{datetime.now():%Y%m%d-%H%M%S}")
@@ -174,6 +176,7 @@ def resume_sweep(
             attack_rest(sweep, recipe, tracker, progress)
             finish(sweep, recipe, tracker, record.state, progress)  # no trial is left to run, but MLflow may lack some
             return sweep
+        check_address(ray_address())
         prepared, corpora = open_corpora(recipe.baseline(), sweep.cache, sweep.folder, progress.say)
         with ray_session(sweep.log, progress.say):
             placed = placement(recipe.training, recipe.resources, recipe.search)
