@@ -10,16 +10,50 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
-from typing import Any
+from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
 from dash import Dash
 from dash.exceptions import DependencyException
 from flask import Flask, Response, abort, request
+from pydantic import Field, TypeAdapter, ValidationError
+from typing_extensions import TypedDict
 from werkzeug.exceptions import HTTPException, NotFound
 
 from dashboards.pareto.layout import THEME
 from sweeps.commands.unexpected import unexpected
+
+
+class _Sort(TypedDict):
+    """The order of the table's rows."""
+
+    key: str | None
+    descending: bool
+
+
+_Clicks = Annotated[int, Field(ge=0)] | None
+_Text = Annotated[str, Field(max_length=20_000)] | None
+_Slider = Annotated[float, Field(allow_inf_nan=False)] | None
+_VALUES = {
+    name: TypeAdapter[Any](kind)
+    for name, kind in {
+        "n_clicks": _Clicks,
+        "n_intervals": _Clicks,
+        "theme.data": Literal["light", "dark"] | None,
+        "narrow.data": bool | None,
+        "limits.data": dict[str, Annotated[float, Field(allow_inf_nan=False)]],
+        "link.data": dict[str, str],
+        "asked.data": list[str] | None,
+        "sort.data": _Sort,
+        "table-page.data": Annotated[int, Field(ge=0, le=10**9)],
+        "dominated.value": list[str],
+        **{f"{name}.value": Annotated[str, Field(max_length=200)] for name in ("x", "y", "colour", "slice")},
+        "data": _Text,
+        "value": _Text,
+        "limit": _Slider,
+    }.items()
+}
+"""The values of a call's inputs: by id and property, or by property alone. Figures are for the browser's own calls."""
 
 _MOST_BYTES = 1_000_000
 """The largest size of a request, in bytes."""
@@ -111,6 +145,20 @@ def _fits(given: Any, declared: list[dict[str, Any]]) -> bool:
         several = one if isinstance(one, list) else [one]  # a pattern of ids has a list
         if not all(isinstance(part, dict) and part.get("property") == wanted["property"] for part in several):
             return False
+        if not all(_holds(part.get("value"), str(wanted["id"]), wanted["property"]) for part in several):
+            return False
+    return True
+
+
+def _holds(value: Any, id: str, property: str) -> bool:
+    """Return True if a property of a component can have this value."""
+    name = "limit" if id.startswith("limit-") else f"{id}.{property}"
+    kind = _VALUES.get(name) or _VALUES.get(property)
+    try:
+        if kind is not None:
+            kind.validate_python(value, strict=name != "limit")  # a browser's slider may send its number as text
+    except ValidationError:
+        return False
     return True
 
 

@@ -69,7 +69,7 @@ def limits(app: Dash, source: Source) -> None:
             if ctx.triggered_id is None or ctx.triggered_id == "link":
                 value, end = _linked(link, name, axis), high
             # A slider at its end sets no limit, and still sets none when the range grows.
-            free = ctx.triggered_id == "reset" or value is None or float(value) >= float(end)
+            free = ctx.triggered_id == "reset" or None in (value, end) or float(value) >= float(end)
             settings += [low, high, step, high if free else max(low, min(high, float(value)))]
             labels.append(axis.label.split(" (")[0] if axis.label != axis.key else LIMITS[name])
         return settings + labels

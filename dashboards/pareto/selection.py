@@ -9,6 +9,7 @@ from dash import ALL, ClientsideFunction, Dash, Input, Output, State, ctx, html,
 from flask import abort
 
 from dashboards.pareto import detail, parts
+from dashboards.pareto.data import Candidate
 from dashboards.pareto.detail import side_by_side
 from dashboards.pareto.guard import same
 from dashboards.pareto.source import Source
@@ -158,12 +159,20 @@ def notes(app: Dash, source: Source, token: str) -> None:
             return ""
         if not same(given, token):
             abort(403)
-        name = source.read()[1].candidates[selected].key
+        name = _candidate(source, selected).key
         try:
             write_note(source.sweep, name, words or "")
         except UserError as error:
             return str(error)
         return f"Saved in {source.sweep.folder / NOTES}."
+
+
+def _candidate(source: Source, name: str) -> Candidate:
+    """Return a candidate, or end the request with 400 if the sweep has none of this name."""
+    found = source.read()[1].candidates.get(name)
+    if found is None:
+        abort(400)
+    return found
 
 
 def picking(app: Dash, source: Source, output: Path, tracking_uri: str | None, token: str) -> None:
@@ -189,7 +198,7 @@ def picking(app: Dash, source: Source, output: Path, tracking_uri: str | None, t
             return "", None
         if not same(given, token):
             abort(403)
-        point = source.read()[1].candidates[selected].point
+        point = _candidate(source, selected).point
         name = (model_name or "").strip()
         question, lacks = [selected, name], without_guarantee(source.sweep, point)
         try:

@@ -82,6 +82,7 @@ for _name, _command in (  # in the order of `--help`
 
 def main(commands: typer.Typer | None = None) -> None:
     """Run `edp-sweep`, or other `commands`, with this process' arguments, and exit with the exit code."""
+    _reach_loopback_directly()
     with logged_threads(), terminating(), warnings_as_notes():
         code = _run(commands or app)
     try:
@@ -92,6 +93,21 @@ def main(commands: typer.Typer | None = None) -> None:
     if still_waits():  # Ray would end this process with exit code 1 for the thread that waits
         os._exit(code)
     raise SystemExit(code)
+
+
+_LOOPBACK = ("localhost", "127.0.0.1", "::1")
+
+
+def _reach_loopback_directly() -> None:
+    """Exempt this machine from the proxies of the environment, for all libraries and the processes that start here.
+
+    A proxy that is asked for 127.0.0.1 looks on its own machine: MLflow, the page and Ray would not be found.
+    """
+    for name in ("no_proxy", "NO_PROXY"):
+        given = os.environ.get(name) or os.environ.get("NO_PROXY") or os.environ.get("no_proxy") or ""
+        if given.strip() != "*":
+            kept = [one for one in given.split(",") if one.strip()]
+            os.environ[name] = ",".join([*kept, *(one for one in _LOOPBACK if one not in kept)])
 
 
 def _run(commands: typer.Typer) -> int:

@@ -20,7 +20,7 @@ from sweeps.text.errors import one_line, suggestion
 from sweeps.text.paths import as_path, is_printed, output
 from sweeps.text.terminal import print_line
 from trainables import corpora
-from trainables.config import ColumnsSpec, CorpusSpec
+from trainables.config import ColumnsSpec, CorpusSpec, Quoting
 from trainables.corpora import SCHEMAS
 from trainables.corpora.labels import FEW, TASKS, LabelCounts, labels_of, utterances_of_labels
 from trainables.corpora.schema import skeleton
@@ -108,10 +108,13 @@ def check(
     schema: Annotated[
         str | None, typer.Option(help=f"file of the corpus' labels (corpus.schema), or one of {', '.join(SCHEMAS)}")
     ] = None,
+    quoting: Annotated[
+        str, typer.Option(help=f"quotes in CSV: {', '.join(get_args(Quoting))}; see corpus.quoting")
+    ] = "auto",
     as_json: Json = False,
 ) -> None:
     """Read a whole corpus, check it as training does, and count its utterances, labels and users."""
-    summary = dataclasses.asdict(corpora.check_corpus(_spec(corpus, format, column, schema)))
+    summary = dataclasses.asdict(corpora.check_corpus(_spec(corpus, format, column, schema, quoting)))
     if as_json:
         print_json(summary)
         return
@@ -129,6 +132,14 @@ def check(
         if summary["train_users"]
         else "users: not known; a person with several utterances is protected less than ε says",
     )
+    if summary["contradictions"]:
+        print_line(
+            out,
+            "contradictions: {contradictions:,} utterances occur with different intents or tags, the first in "
+            "{contradiction}".format(**summary),
+        )
+    if summary["unread"]:
+        print_line(out, f"not read: {', '.join(summary['unread'])}")
 
 
 @data.command("schema")
@@ -156,7 +167,9 @@ def write_schema(
         print_line(err, f"in fewer than {FEW} utterances: {', '.join(few)}")
 
 
-def _spec(corpus: str, format: str, column: list[str] | None, schema: str | None = None) -> CorpusSpec:
+def _spec(
+    corpus: str, format: str, column: list[str] | None, schema: str | None = None, quoting: str = "auto"
+) -> CorpusSpec:
     """Return the spec of the corpus that a user names on the command line."""
     try:
         here = as_path(corpus).exists()
@@ -167,6 +180,8 @@ def _spec(corpus: str, format: str, column: list[str] | None, schema: str | None
         raise UserError(f"corpus = {corpus!r}: no such corpus, file or folder; {suggestion(corpus, known)}")
     name = re.sub(r"\W+", "-", Path(corpus).stem, flags=re.ASCII).strip("-_")[:100] or "corpus"
     about: dict[str, Any] = {"name": name, "path": corpus, "format": format} if here else {"name": corpus}
+    if quoting != "auto":
+        about["quoting"] = quoting
     if column:
         about["columns"] = dict(_kind_and_name(one) for one in column)
     try:

@@ -67,6 +67,13 @@ Set = Annotated[
     typer.Option("--set", metavar="KEY=VALUE", help="change one setting, such as training.epochs=2; may be repeated"),
 ]
 Storage = Annotated[Path, typer.Option(help="folder that holds the sweeps", parser=storage_folder, metavar="PATH")]
+Shared = Annotated[
+    bool,
+    typer.Option(
+        "--shared-with-group",
+        help="let the group of the storage folder read and write what is made there; by default only its owner can",
+    ),
+]
 TrackingUri = Annotated[
     str | None,
     typer.Option(
@@ -101,7 +108,10 @@ def named(storage: Path, name: str | None) -> Sweep:
         UserError: if there is no such sweep.
     """
     from sweeps.store.sweep import Sweep, newest
+    from trainables.records.permissions import own_files
 
+    if storage.is_dir():
+        own_files(storage)
     if name is not None:
         return Sweep.existing(storage, name)
     found = newest(storage)

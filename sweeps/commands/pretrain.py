@@ -20,10 +20,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from edp.spec import UserError
 from sweeps.commands.console import err, out, print_json
-from sweeps.commands.options import PATH, RUNS, Json, Set, Storage, TrackingUri
+from sweeps.commands.options import PATH, RUNS, Json, Set, Shared, Storage, TrackingUri
 from sweeps.config.loading import load_pretraining
 from sweeps.store.lock import driver_lock
-from sweeps.store.storage import default_tracking_uri
+from sweeps.store.storage import default_tracking_uri, share_storage
 from sweeps.text.paths import check_model_name
 from sweeps.text.secrets import redacted
 from sweeps.text.signals import interrupt_of
@@ -57,6 +57,7 @@ def pretrain_command(
         typer.Option("--register", metavar="MODEL", help="add the encoder to MLflow's registry under this name"),
     ] = None,
     storage: Storage = RUNS,
+    shared: Shared = False,
     tracking_uri: TrackingUri = None,
     as_json: Json = False,
 ) -> None:
@@ -65,6 +66,8 @@ def pretrain_command(
     After a stop, the same command goes on.
     """
     load_pretraining(recipe, settings or [])  # so that a wrong recipe is refused before the slow imports
+    if shared:
+        share_storage(storage)
     found = pretrain(
         recipe,
         settings or [],

@@ -13,6 +13,7 @@ from sweeps.commands.options import (
     Name,
     Recipe,
     Set,
+    Shared,
     Storage,
     TrackingUri,
     Trials,
@@ -23,7 +24,7 @@ from sweeps.commands.plan import PROXY, release_chosen, run_plan, show_release
 from sweeps.commands.status import print_sweep, sweep_document
 from sweeps.config.loading import load_recipe
 from sweeps.run.progress import Progress
-from sweeps.store.storage import train_line
+from sweeps.store.storage import share_storage, train_line
 from sweeps.text.terminal import command_line, print_line
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ def run_command(
         ),
     ] = None,
     storage: Storage = RUNS,
+    shared: Shared = False,
     tracking_uri: TrackingUri = None,
     as_json: Json = False,
 ) -> None:
@@ -61,6 +63,8 @@ def run_command(
         from sweeps.commands.start import start_sweep
         from sweeps.store.sweep import Sweep
 
+    if shared:
+        share_storage(storage)
     where: dict[str, Any] = {"name": name, "storage": storage, "tracking_uri": tracking_uri, "progress": Progress(err)}
     if way is None:
         _show(start_sweep(recipe, overrides, **where), as_json)

@@ -24,6 +24,7 @@ from sweeps.config.recipe import Recipe
 from sweeps.config.space import bound_combinations
 from sweeps.config.spending import of_trials
 from sweeps.config.target_epsilon import check_batches, check_candidates
+from sweeps.run.address import check_address, ray_address
 from sweeps.run.capacity import check_memory
 from sweeps.run.corpus_budget import open_budget
 from sweeps.run.prepare import Prepared, check_encoders, encode_missing, ensure_attack, num_privacy_units, open_corpora
@@ -36,6 +37,7 @@ from sweeps.store.corpora import keep_corpora
 from sweeps.store.lock import claimed, driver_lock
 from sweeps.store.plans import Plan
 from sweeps.store.records import SweepRecord
+from sweeps.store.settings import digests_of
 from sweeps.store.storage import default_tracking_uri
 from sweeps.store.study import study_storage
 from sweeps.store.sweep import Sweep
@@ -91,6 +93,7 @@ def start_sweep(
             f"search.plan = {recipe.search.plan}: this runs the trials alone, on the private corpus; "
             "allowed: sweeps.commands.plan.run_plan, or search.plan=null"
         )
+    check_address(ray_address())  # before the corpora are read, which may take minutes
     if recipe.search.secret:
         check_candidates(recipe)
     sweep = Sweep.new(storage, name or f"{stem}-{datetime.now():%Y%m%d-%H%M%S}")
@@ -164,6 +167,7 @@ def _begin(tracker: Tracker, sweep: Sweep, recipe_name: str, recipe: Recipe, pla
             run_id=run_id,
             wanted=draw_number(recipe.search.trials) if recipe.search.secret else recipe.search.trials,
             pid=os.getpid(),
+            settings=digests_of(recipe),
         )
     )
     tracker.artifact(run_id, sweep.folder / "recipe.yaml")
@@ -201,6 +205,7 @@ def resume_sweep(
             attack_rest(sweep, recipe, tracker, progress)
             finish(sweep, recipe, tracker, record.state, progress)  # no trial is left to run, but MLflow may lack some
             return sweep
+        check_address(ray_address())
         prepared, corpora = open_corpora(recipe.baseline(), sweep.cache, sweep.folder, progress.say)
         if not recipe.search.secret:  # its account counts the whole search from the beginning
             ended = sum(trial.state not in ("refused", "running", "interrupted") for trial in sweep.trials())

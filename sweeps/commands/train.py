@@ -20,6 +20,7 @@ from sweeps.commands.options import (
     Json,
     Register,
     Set,
+    Shared,
     Storage,
     TrackingUri,
     WithEncoder,
@@ -31,7 +32,7 @@ from sweeps.config.parts import ResourcesSpec, SearchSpec
 from sweeps.run.progress import Progress
 from sweeps.store.corpora import keep_corpora
 from sweeps.store.lock import claimed
-from sweeps.store.storage import default_tracking_uri
+from sweeps.store.storage import default_tracking_uri, share_storage
 from sweeps.text.figures import delta_remark, labels_field, measured, metrics_line
 from sweeps.text.paths import check_model_name, folder_name
 from sweeps.text.secrets import redacted
@@ -69,6 +70,7 @@ def train_command(
     alias: AliasOption = None,
     with_encoder: WithEncoder = False,
     storage: Storage = RUNS,
+    shared: Shared = False,
     tracking_uri: TrackingUri = None,
     as_json: Json = False,
 ) -> None:
@@ -77,6 +79,8 @@ def train_command(
     overrides = (settings or []) + (["corpus.split=published"] if standard_split else [])
     load_config(config, overrides)  # so that a wrong configuration is refused before the slow imports
     load("sweeps.registry.register")
+    if shared:
+        share_storage(storage)
     result = train(
         config,
         overrides,

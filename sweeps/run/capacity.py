@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from ray._common.utils import get_system_memory
 
 from edp.spec import UserError
 from sweeps.config.parts import ResourcesSpec
+from sweeps.run.address import ray_address
 from trainables.config import CLCSpec, ModelSpec, TrialSpec
 
 BOOTSTRAP = Path("~/ray_bootstrap_config.yaml")
@@ -97,7 +97,7 @@ def check_memory(trials: Iterable[TrialSpec], workers: int) -> None:
     Raises:
         UserError: with the sizes.
     """
-    here = "RAY_ADDRESS" not in os.environ
+    here = ray_address() == "local"
     most, where = (get_system_memory(), "this machine") if here else (_MAX_ADDRESS, "any machine")
     processes = workers if here else 1
     names = ("embedding_size", "char_filters", "char_embedding_size", "hidden_size", "layers", "lora_rank")

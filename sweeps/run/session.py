@@ -17,12 +17,11 @@ from typing import Any, TextIO
 
 import ray
 
-from edp.spec import UserError
+from sweeps.run.address import check_address, folder_options, no_cluster, ray_address
 from sweeps.run.progress import Progress
 from sweeps.run.resources import Placement
 from sweeps.run.watch import notice
 from sweeps.store.sweep import Sweep
-from sweeps.text.secrets import redacted
 from sweeps.text.signals import BY_CTRL_C, raise_terminated
 from trainables.records.job import TrialError, TrialJob, TrialResult, still_waits
 from trainables.training.checkpoint import discard_checkpoint
@@ -191,10 +190,9 @@ def ray_session(log: Path, say: Callable[[str], None]) -> Iterator[None]:
         logger.handlers, logger.propagate = [logging.StreamHandler(file)], False
         try:
             if started:
-                # "local" is not Ray's default, which would join the local cluster of another sweep, and die with it.
                 # Ray installs a handler of SIGTERM that ends the process without a message.
                 with own_answer(signal.SIGTERM), notice("starting Ray", say, patience_s=60):
-                    connect(os.environ.get("RAY_ADDRESS", "local"), job_config=under_name(log.stem))
+                    connect(ray_address(), job_config=under_name(log.stem))
             yield
         finally:
             if started and not still_waits():
@@ -218,17 +216,18 @@ def connect(address: str, **options: Any) -> Any:
     """Connect to a cluster, or start one here (`local`), and return the result of `ray.init`, which gets `options`.
 
     Raises:
-        UserError: if no cluster answers at `address`.
+        UserError: if no cluster can be or answers at `address`.
         TrialError: if no cluster can be started.
     """
+    check_address(address)
+    if address == "local":
+        options = folder_options() | options
     for _ in range(_TRIES):
         try:
             with _inherited(_ALLOCATOR):
                 return ray.init(address=address, log_to_driver=False, configure_logging=False, **options)
         except ConnectionError:
-            raise UserError(
-                f"RAY_ADDRESS = {redacted(address)!r}: no cluster answers there; unset it to start Ray on this machine"
-            ) from None
+            raise no_cluster(address) from None
         except Exception as error:
             if "timed out during startup" not in str(error):
                 raise

@@ -59,6 +59,8 @@ class SweepRecord(Frozen):
     error: str | None = None
     examples: int | None = None
     """Training utterances."""
+    settings: dict[str, str] | None = None
+    """Digests of the recipe's settings (`sweeps.store.settings`); None: written before they were kept."""
     released_run_id: str | None = None
     """The run of the one trial that a sweep with a secret number of trials releases."""
 

@@ -12,19 +12,35 @@ from edp.spec import UserError
 from sweeps.text.paths import sqlite_url
 from sweeps.text.secrets import redacted
 from sweeps.text.terminal import command_line
+from trainables.records.permissions import own_files, share
 
 
 def check_storage(storage: Path) -> None:
-    """Make a storage folder if it is missing.
+    """Make a storage folder if it is missing, for its owner alone, and let this process make files as `own_files`.
 
     Raises:
         UserError: if it cannot be made.
     """
+    own_files(storage)
     try:
         (storage / "logs").mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UserError(
             f"storage = {str(storage)!r}: {error.strerror}; allowed: a folder that can be written"
+        ) from None
+
+
+def share_storage(storage: Path) -> None:
+    """Make a storage folder that its group shares, for a cluster whose nodes work under several users.
+
+    Raises:
+        UserError: if it cannot be made, or is another user's.
+    """
+    try:
+        share(storage)
+    except OSError as error:
+        raise UserError(
+            f"--shared-with-group: {storage}: {error.strerror}; allowed: a storage folder of one's own"
         ) from None
 
 

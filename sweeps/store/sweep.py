@@ -6,6 +6,7 @@ import functools
 import os
 import re
 import shutil
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from sweeps.config.loading import read_yaml, write_yaml
 from sweeps.config.recipe import Recipe
 from sweeps.store.lock import is_free, is_held
 from sweeps.store.records import SweepRecord, TrialRecord, number_of, tracked_as, trial_record
+from sweeps.store.settings import check_settings, digests_of
 from sweeps.store.storage import check_storage, relative_store, store_here
 from sweeps.store.study import StudyGone, delete_study, read_study
 from sweeps.store.trial_file import keep_released, read_trial
@@ -25,7 +27,7 @@ from sweeps.text.errors import one_line
 from sweeps.text.paths import check_name, is_name, sqlite_url
 from sweeps.text.secrets import HIDDEN, redacted
 from sweeps.text.terminal import command_line
-from trainables.records.files import atomic_write, read_json
+from trainables.records.files import BrokenFile, atomic_write, read_json
 
 RECORD, RECIPE = "sweep.json", "recipe.yaml"
 
@@ -105,13 +107,16 @@ class Sweep:
         """The recipe with the settings that the sweep was started with.
 
         Raises:
-            UserError: for a file that is incomplete.
+            UserError: for a file that is incomplete, or was changed since the sweep began.
         """
         path = self.folder / RECIPE
         try:
-            return Recipe.model_validate(read_yaml(path))
+            recipe = Recipe.model_validate(read_yaml(path))
         except ValidationError as error:
             raise UserError(f"{path} is broken ({one_line(error)}); allowed: the file that was written there") from None
+        with suppress(BrokenFile):  # reported where the record itself is read
+            check_settings(self.record.settings or digests_of(recipe), recipe, path)
+        return recipe
 
     def save_recipe(self, recipe: Recipe) -> None:
         """Write the recipe, with the settings of the command line."""

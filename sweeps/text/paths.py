@@ -111,9 +111,10 @@ def as_path(text: str | Path) -> Path:
 def sqlite_url(path: Path) -> str:
     """Return the URL of a SQLite file whose path may hold a `?`, which would begin options, or a `$`, a variable.
 
-    Nothing else is quoted: MLflow makes the folder of a new file from the URL without decoding it.
+    Nothing else is quoted: MLflow makes the folder of a new file from the URL without decoding it. A `%` is quoted only
+    where it would be decoded.
     """
-    return "sqlite:///" + "".join(f"%{ord(letter):02X}" if letter in "%?#$" else letter for letter in str(path))
+    return "sqlite:///" + re.sub("[?#$]|%(?=[0-9A-Fa-f]{2})", lambda found: f"%{ord(found[0]):02X}", str(path))
 
 
 def make_folder(path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 
 import requests
@@ -75,6 +76,14 @@ def _check_database(uri: str) -> None:
         inspect(engine).get_table_names()
     finally:
         engine.dispose()
+
+
+def remove_twin(uri: str) -> None:
+    """Remove the empty folder that MLflow makes for a SQLite store from its URL as it stands, if a letter is quoted."""
+    file, made = sqlite_file(uri), Path(uri.removeprefix("sqlite:///")).parent
+    if file is not None and made != file.parent and "?" not in uri:
+        with suppress(OSError):  # it is not empty, or not there
+            os.removedirs(made)
 
 
 def check_there(uri: str) -> None:

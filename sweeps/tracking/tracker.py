@@ -20,11 +20,14 @@ from mlflow.tracking import MlflowClient
 from sqlalchemy.exc import SQLAlchemyError
 
 from edp.spec import UserError
+from sweeps.store.storage import sqlite_file
 from sweeps.text.secrets import redacted
 from sweeps.tracking.dead_runs import end_dead_runs, owner_tags
 from sweeps.tracking.run_tags import NOTE, charted, infinite, person, source_tags
-from sweeps.tracking.store import check_there, reason_of, refusal, settled_uri, wrong_store
+from sweeps.tracking.store import check_there, reason_of, refusal, remove_twin, settled_uri, wrong_store
 
+# MLflow would print the address of each run on a server to standard output, before the document of --json.
+os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")
 for _chatty in ("mlflow", "alembic"):  # they log a line for each of dozens of migrations of a new store
     logging.getLogger(_chatty).setLevel(logging.WARNING)
 logging.getLogger("mlflow.store.db.utils").setLevel(logging.CRITICAL)  # tracebacks of errors that we report in a line
@@ -73,6 +76,8 @@ class Tracker:
         self.uri = uri = settled_uri(None, uri)
         if not new:
             check_there(uri)
+        elif (file := sqlite_file(uri)) is not None and file.is_absolute() and os.access(file.parent, os.W_OK):
+            file.touch()  # SQLite itself makes files that a shared folder's group cannot write
         self._storage = artifacts.parent
         self.failures = 0
         self._fixed_time: float | None = None
@@ -83,6 +88,7 @@ class Tracker:
                 requests.get(uri, timeout=10)
             self.client = MlflowClient(tracking_uri=uri, registry_uri=uri)
             found = self.client.get_experiment_by_name(experiment)
+            remove_twin(uri)
             if found is None and not new:
                 raise wrong_store(uri, f"holds no experiment {experiment!r}")
             found = found or self._create(experiment, artifacts)

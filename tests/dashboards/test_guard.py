@@ -26,6 +26,7 @@ from tests.support.waiting import wait_for
 
 OWN = "http://localhost"
 CALL = "/_dash-update-component"
+JSON = {"Origin": OWN, "Content-Type": "application/json"}
 
 
 @pytest.fixture
@@ -133,13 +134,69 @@ def test_what_is_no_call_of_the_page_is_a_400_without_a_traceback(
     assert capfd.readouterr() == ("", "")
 
 
+STRANGE: list[Any] = [
+    *(None, True, -1, 0, 1, 3, 0.5, 1e308, float("nan"), 10**30, "", "x", "999", "light", "ser", "\0", "é" * 50_000),
+    *(
+        [],
+        ["x"],
+        [["x"]],
+        {},
+        {"a": 1},
+        {"ser": "x"},
+        {"ser": 0.1, "no such": 1.0},
+        {"key": "no such", "descending": True},
+    ),
+    *({"key": ["x"], "descending": 1}, {"at": "999", "with": "999", "ser": "x"}, {"at": ["x"]}, ["0", "name"]),
+]
+
+
+@pytest.mark.slow
+def test_no_value_in_a_call_of_the_page_is_a_fault_of_the_program(
+    page: FlaskClient, capfd: pytest.CaptureFixture[str]
+) -> None:
+    own = token(page)
+    right = {"selected.data": "0", "token.data": own, "limits.data": {}, "link.data": {}, "theme.data": "light"}
+    right |= {"sort.data": {"key": None, "descending": False}, "table-page.data": 0, "dominated.value": []}
+    right |= {"x.value": "epsilon", "y.value": "ser", "colour.value": "mia_auc", "slice.value": "ser"}
+    right |= {"pick.n_clicks": 1, "save-note.n_clicks": 1, "search-open.n_clicks": 1}
+    codes: set[int] = set()
+    for callback in page.get("/_dash-dependencies").json:
+        if callback["clientside_function"]:
+            continue
+        given = {kind: [dict(one) for one in callback[kind]] for kind in ("inputs", "state")}
+        for one in (*given["inputs"], *given["state"]):
+            one["value"] = right.get(f"{one['id']}.{one['property']}")
+        outputs = [
+            dict(zip(("id", "property"), name.rsplit(".", 1), strict=True))
+            for name in callback["output"].strip(".").split("...")
+        ]
+        for output in outputs:
+            if output["id"].startswith("{"):
+                output["id"] = json.loads(output["id"])
+        call = {"output": callback["output"], "outputs": outputs if len(outputs) > 1 else outputs[0], **given}
+
+        def post(changed: dict[str, Any], call: dict[str, Any] = call) -> int:
+            prop = f"{changed['id']}.{changed['property']}"
+            answer = page.post(CALL, data=json.dumps(call | {"changedPropIds": [prop]}), headers=JSON)
+            assert answer.status_code in (200, 204, 400, 403), (prop, changed["value"], answer.text)
+            return answer.status_code
+
+        for one in (*given["inputs"], *given["state"]):
+            before = one["value"]
+            assert post(one) in (200, 204), (callback["output"], one)
+            for one["value"] in STRANGE:
+                codes.add(post(one))
+            one["value"] = before
+    assert codes >= {200, 400}
+    assert "Traceback" not in "".join(capfd.readouterr())
+
+
 def test_what_goes_wrong_inside_is_one_line_and_its_traceback_is_in_the_log(
     page: FlaskClient, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    selected = {"id": "selected", "property": "data", "value": {"a": ["list"]}}
-    call = click(token(page))
-    answer = page.post(CALL, json=call | {"inputs": [call["inputs"][0], selected]}, headers={"Origin": OWN})
+    monkeypatch.setattr(Source, "read", lambda self: len(7))  # type: ignore[arg-type]
+    answer = page.post(CALL, json=click(token(page)), headers={"Origin": OWN})
     assert answer.status_code == 500
     assert answer.text.count("\n") == 0
     assert answer.text.startswith("unexpected TypeError: ")

@@ -3,7 +3,7 @@
 Specs are frozen, and the same in YAML and JSON. Must not import anything that reads a corpus or trains.
 """
 
-from trainables.config.corpus import ColumnsSpec, CorpusSpec, PrivacyBudget
+from trainables.config.corpus import ColumnsSpec, CorpusSpec, PrivacyBudget, Quoting
 from trainables.config.model import BERTSpec, CLCSpec, EmbeddingsSpec, FeaturesSpec, HeadSpec, ModelSpec
 from trainables.config.training import Device, NonPrivateSpec, Precision, TrainingSpec
 from trainables.config.trial import CanariesSpec, ShadowSpec, TrialSpec
@@ -22,6 +22,7 @@ __all__ = [
     "NonPrivateSpec",
     "Precision",
     "PrivacyBudget",
+    "Quoting",
     "ShadowSpec",
     "TrainingSpec",
     "TrialSpec",

@@ -11,6 +11,8 @@ from pydantic import Field, model_validator
 
 from edp.spec import Frozen
 
+Quoting = Literal["auto", "quoted", "plain"]
+
 
 class ColumnsSpec(Frozen):
     """The names of a table's columns; null: one of the usual names (`trainables.corpora.tables.NAMES`)."""
@@ -75,6 +77,14 @@ class CorpusSpec(Frozen):
             "null: labels are read off the corpus, and taken to be public"
         ),
     ] = None  # type: ignore[assignment]
+    quoting: Annotated[
+        Quoting,
+        Field(
+            description="quotes in formats csv and nlu_eval; quoted: a cell may be in double quotes; plain: a quote is "
+            "a character like any other; auto: plain if tabs separate the cells and the header has no quotes, else "
+            "quoted"
+        ),
+    ] = "auto"
     utterances: Annotated[
         int | None,
         Field(
@@ -114,7 +124,7 @@ class CorpusSpec(Frozen):
     def _format_is_that_of_a_path(self) -> CorpusSpec:
         if self.path is not None:
             return self
-        given = {} if self.format == "auto" else {"format": self.format}
+        given = {name: one for name in ("format", "quoting") if (one := getattr(self, name)) != "auto"}
         if self.columns is not None:
             given |= {f"columns.{kind}": name for kind, name in self.columns.model_dump(exclude_none=True).items()}
         for name, value in given.items():

@@ -113,8 +113,25 @@ def _candidates(path: Path, format: str) -> list[Path]:
 
 def problem(path: Path, line: int | None, text: str) -> UserError:
     """Return a one-line error about a corpus file, or about its line (1 is the first)."""
-    place = "row" if path.suffix in (".parquet", ".arrow") else "line"
-    return UserError(f"{path}: {text}" if line is None else f"{path}, {place} {line}: {text}")
+    return UserError(f"{path}: {text}" if line is None else f"{path}, {row_word(path)} {line}: {text}")
+
+
+def row_word(path: Path) -> str:
+    """Return what a file has one of for each utterance, as its messages call it."""
+    return "row" if path.suffix in (".parquet", ".arrow") else "line"
+
+
+_LFS_POINTER = b"version https://git-lfs.github.com/spec/"
+
+
+def refuse_pointer(path: Path, head: bytes) -> None:
+    """Raise if a file begins as a pointer of Git LFS does, which stands in a clone for a file that was not fetched.
+
+    Raises:
+        UserError: with the command that fetches it.
+    """
+    if head.startswith(_LFS_POINTER):
+        raise problem(path, None, "is a pointer of Git LFS, not the file itself; fetch it with: git lfs pull")
 
 
 def read_bytes(path: Path) -> bytes:
@@ -124,7 +141,9 @@ def read_bytes(path: Path) -> bytes:
         UserError: for a file that cannot be opened or unpacked.
     """
     try:
-        return gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+        raw = path.read_bytes()
+        refuse_pointer(path, raw)
+        return gzip.decompress(raw) if path.suffix == ".gz" else raw
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise problem(path, None, f"cannot be unpacked: {str(error)[:1].lower()}{str(error)[1:]}") from None
     except OSError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 from dataclasses import asdict
@@ -10,13 +11,14 @@ from pathlib import Path
 from edp.spec import UserError
 from trainables.config import CorpusSpec
 from trainables.config.keys import identity
-from trainables.corpora.files import corpus_files, detect_format, problem, read_bytes
+from trainables.corpora.files import corpus_files, detect_format, problem, read_bytes, row_word
 from trainables.corpora.generators import GENERATED, MAX_GENERATED, generate, grammar_digest
 from trainables.corpora.labels import LabelCounts, labels_of
 from trainables.corpora.public import find_corpus
-from trainables.corpora.readers import read_records
+from trainables.corpora.readers import read_corpus, read_records
 from trainables.corpora.schema import bound_by, schema_of
-from trainables.corpora.splits import LabelWithoutTrainError, sample_corpus, split_corpus
+from trainables.corpora.splits import LabelWithoutTrainError, folded, has_accented_twins, sample_corpus, split_corpus
+from trainables.corpora.tables import reads_otherwise
 from trainables.corpora.types import CorpusSummary, Record, Splits, Utterance
 
 GENERATED_UTTERANCES = 10_000  # default of `CorpusSpec.utterances` for a generated corpus
@@ -48,7 +50,7 @@ def _split(spec: CorpusSpec, field: str) -> Splits:
     if is_generated(spec):
         utterances = generate(spec.name, _generated(spec, field), spec.seed)
     else:
-        records = read_records(find_corpus(spec, field), spec.format, spec.columns)
+        records = read_records(find_corpus(spec, field), spec.format, spec.columns, spec.quoting)
         utterances = [record.utterance for record in records]
         if spec.utterances is not None:
             if spec.utterances > len(utterances):
@@ -77,6 +79,10 @@ def check_corpus(spec: CorpusSpec) -> CorpusSummary:
     splits = load_corpus(spec)
     labels = labels_of(splits)
     users = splits.train_users
+    records: list[Record] = []
+    if not is_generated(spec):
+        records = read_records(find_corpus(spec), spec.format, spec.columns, spec.quoting)
+    contradictions = _contradictions(records)
     return CorpusSummary(
         name=spec.name,
         task=labels.task,
@@ -90,7 +96,26 @@ def check_corpus(spec: CorpusSpec) -> CorpusSummary:
         train_users=len(users) or None,
         most_of_a_user=max(users.values(), default=None),
         label_counts=asdict(LabelCounts.of(splits)),
+        contradictions=len(contradictions),
+        contradiction=_place(contradictions[0]) if contradictions else None,
+        unread=sorted({column for record in records for column in record.unread}),
     )
+
+
+def _contradictions(records: list[Record]) -> list[Record]:
+    """Return the first record of each utterance that contradicts an earlier one: alike, with other labels."""
+    first: dict[tuple[str, ...], Utterance] = {}
+    found: dict[tuple[str, ...], Record] = {}
+    for record in records:
+        words = tuple(map(folded, record.utterance.tokens))
+        earlier = first.setdefault(words, record.utterance)
+        if (earlier.intent, earlier.tags) != (record.utterance.intent, record.utterance.tags):
+            found.setdefault(words, record)
+    return list(found.values())
+
+
+def _place(record: Record) -> str:
+    return f"{record.path}, {row_word(record.path)} {record.line}"
 
 
 def corpus_digest(spec: CorpusSpec, field: str = "corpus") -> str:
@@ -116,11 +141,24 @@ def corpus_digest(spec: CorpusSpec, field: str = "corpus") -> str:
     path = find_corpus(spec, field)
     format = detect_format(path) if spec.format == "auto" else spec.format
     digest.update(f"{format}\n{spec.utterances}".encode())
+    accents = False
     for file in corpus_files(path, format):
         if spec.split == "published":
             digest.update(f"\n{_part_of(file)}".encode())
-        digest.update(b"\n" + hashlib.sha256(read_bytes(file)).digest())
+        raw = read_bytes(file)
+        digest.update(b"\n" + hashlib.sha256(raw).digest())
+        accents |= not raw.isascii() or b"\\u" in raw
+        if reads_otherwise(raw, format, spec.columns, spec.quoting):
+            digest.update(b"\nv2")
+    if accents and spec.split == "paper" and _has_accented_twins(spec, path, digest.hexdigest()):
+        digest.update(b"\naccents")
     return digest.hexdigest()
+
+
+@functools.cache
+def _has_accented_twins(spec: CorpusSpec, path: Path, digest: str) -> bool:
+    """Return `has_accented_twins` of a corpus. With `digest` as an argument, the cache misses if the files change."""
+    return has_accented_twins(read_corpus(path, spec.format, spec.columns, spec.quoting))
 
 
 def _published(spec: CorpusSpec, field: str) -> Splits:
@@ -133,7 +171,7 @@ def _published(spec: CorpusSpec, field: str) -> Splits:
         raise UserError(
             f"{wanted} has {field}.utterances = {spec.utterances}; allowed: paper, or {field}.utterances = null"
         )
-    for record in read_records(find_corpus(spec, field), spec.format, spec.columns):
+    for record in read_records(find_corpus(spec, field), spec.format, spec.columns, spec.quoting):
         part = _part_of(record.path)
         if part is None:
             raise UserError(f"{wanted} has no published split; allowed: paper, or a corpus with {', '.join(parts)}")

@@ -21,7 +21,7 @@ from platformdirs import user_cache_path
 
 from edp.spec import UserError
 from trainables.config import CorpusSpec
-from trainables.corpora.files import problem, read_text
+from trainables.corpora.files import problem, read_text, refuse_pointer
 from trainables.records.files import atomic_write, one_line, why_not
 
 DATA_DIR = "EDP_DATA_DIR"
@@ -288,6 +288,7 @@ def _checked(corpus: ConvertedCorpus, path: Path) -> tuple[bytes, str]:
         content = path.read_bytes()
     except OSError as error:
         raise problem(path, None, f"cannot be read: {error.strerror}") from None
+    refuse_pointer(path, content)
     digest = hashlib.sha256(content).hexdigest()
     for suffix, sha256 in corpus.sha256.items():
         if digest == sha256:

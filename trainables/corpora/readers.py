@@ -20,26 +20,31 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 from edp.spec import UserError
-from trainables.config import ColumnsSpec
+from trainables.config import ColumnsSpec, Quoting
 from trainables.corpora.files import FORMATS, THREE_FILES, corpus_files, detect_format, problem, read_lines, read_text
 from trainables.corpora.tables import NAMES, arrow_table, csv_table, read_csv
 from trainables.corpora.types import NO_INTENT, SURROGATE, Record, Utterance, all_or_none, checked, split_blanks
 
 
-def read_corpus(path: Path, format: str, columns: ColumnsSpec | None = None) -> list[Utterance]:
+def read_corpus(
+    path: Path, format: str, columns: ColumnsSpec | None = None, quoting: Quoting = "auto"
+) -> list[Utterance]:
     """Return all utterances under `path`, with published splits pooled, in the order of the files' names.
 
     Raises:
         UserError: for a path without a corpus, and for every fault in it, with file and line.
     """
-    return [record.utterance for record in read_records(path, format, columns)]
+    return [record.utterance for record in read_records(path, format, columns, quoting)]
 
 
-def read_records(path: Path, format: str, columns: ColumnsSpec | None = None) -> list[Record]:
+def read_records(
+    path: Path, format: str, columns: ColumnsSpec | None = None, quoting: Quoting = "auto"
+) -> list[Record]:
     """Return the utterances of `read_corpus` with their files and lines.
 
     Raises:
@@ -51,13 +56,16 @@ def read_records(path: Path, format: str, columns: ColumnsSpec | None = None) ->
     if resolved not in FORMATS:
         raise UserError(f"corpus.format = {format}; allowed: auto, {', '.join(FORMATS)}")
     files = corpus_files(path, resolved)
+    if quoting != "auto" and resolved not in _QUOTED:
+        raise UserError(f"corpus.quoting = {quoting}: format {resolved} has none; allowed with {', '.join(_QUOTED)}")
+    options = {"quoting": quoting} if resolved in _QUOTED else {}
     if resolved in _TABLES:
-        read = _TABLES[resolved]
-        return all_or_none([record for file in files for record in read(file, columns or ColumnsSpec())])
+        read, kinds = _TABLES[resolved], columns or ColumnsSpec()
+        return all_or_none([record for file in files for record in read(file, kinds, **options)])
     if columns is not None:
         raise UserError(f"corpus.columns: format {resolved} has none; allowed with {', '.join(_TABLES)}")
     units = list(dict.fromkeys(file.parent for file in files)) if resolved == "three_file" else files
-    return all_or_none([record for unit in units for record in _READERS[resolved](unit)])
+    return all_or_none([record for unit in units for record in _READERS[resolved](unit, **options)])
 
 
 def _three_file(folder: Path) -> Iterator[Record]:
@@ -81,23 +89,25 @@ def _three_file(folder: Path) -> Iterator[Record]:
 _ANNOTATION = re.compile(r"\[\s*([^\s\[\]:]+)\s*:\s*([^\[\]]*?)\s*\]")
 
 
-def _nlu_eval(path: Path) -> Iterator[Record]:
+def _nlu_eval(path: Path, quoting: Quoting = "auto") -> Iterator[Record]:
     """Read rows of NLU-Evaluation-Data, with columns `scenario`, `intent` and `answer_annotation`.
 
     Scenario and intent together are the intent; `[type : words]` in the annotation marks a slot.
     """
-    header, rows = read_csv(path, read_text(path), ";")
+    header, rows = read_csv(path, read_text(path), ";", quoted=quoting != "plain")
     needed = ("scenario", "intent", "answer_annotation")
     missing = [name for name in needed if name not in header]
     if missing:
         raise problem(path, 1, f"the header lacks {', '.join(missing)}; needed, with ; between: {', '.join(needed)}")
     user = next((name for name in header if name.strip().lower() in NAMES["user"]), None)
+    unread = tuple(name for name in header if name not in (*needed, user))
     for line, row in rows:
         scenario, intent = row["scenario"].strip(), row["intent"].strip()
         if not scenario or not intent:
             raise problem(path, line, "the row has no scenario or no intent")
         tokens, tags = _annotated(row["answer_annotation"], path, line)
-        yield checked(tokens, tags, f"{scenario}_{intent}", path, line, user=row[user] if user is not None else None)
+        said_by = row[user] if user is not None else None
+        yield checked(tokens, tags, f"{scenario}_{intent}", path, line, user=said_by)._replace(unread=unread)
 
 
 def _annotated(text: str, path: Path, line: int) -> tuple[list[str], list[str]]:
@@ -126,7 +136,7 @@ _NOT_IN_A_WORD = re.compile("[ \t\r\n\ud800-\udfff]")
 
 
 def _jsonl(path: Path) -> Iterator[Record]:
-    """Read one object per line, and ignore blank lines and other keys.
+    """Read one object per line, or a line of MASSIVE (`_massive`), and ignore blank lines and other keys.
 
         {"tokens": ["to", "york"], "tags": ["O", "B-city"], "intent": "book_flight", "user": "u17"}
 
@@ -148,7 +158,9 @@ def _jsonl(path: Path) -> Iterator[Record]:
             raise problem(path, line, "not an utterance: a number of thousands of digits") from None
         if not isinstance(row, dict):
             raise problem(path, line, "not an object; needed: the keys tokens, tags, intent")
-        if "tokens" not in row and "text" in row:
+        if "tokens" not in row and isinstance(row.get("annot_utt"), str):
+            row = _massive(row, path, line)
+        if "tokens" not in row and any(name in row for name in (*NAMES["text"], "utt")):
             what = "the key tokens is missing, a list of words; a text as one string is read from CSV and Parquet"
             raise problem(path, line, f"{what}; needed: tokens, and tags or intent")
         needed = needed or ("tokens", *([key for key in ("tags", "intent") if key in row] or ("tags", "intent")))
@@ -169,7 +181,21 @@ def _jsonl(path: Path) -> Iterator[Record]:
         if not isinstance(intent, str) or SURROGATE.search(intent):
             raise problem(path, line, "intent must be a string")
         intent = intent.strip() if "intent" in row else None
-        yield checked(row["tokens"], row.get("tags"), intent, path, line, user=row.get("user"))
+        unread = tuple(key for key in row if key not in ("tokens", "tags", "intent", "user"))
+        record = checked(row["tokens"], row.get("tags"), intent, path, line, user=row.get("user"))
+        yield record._replace(unread=unread)
+
+
+def _massive(row: dict[str, Any], path: Path, line: int) -> dict[str, Any]:
+    """Return a line of MASSIVE as one of ours: words and slots from the annotation, the worker as the user.
+
+    {"id": "0", "partition": "train", "intent": "play", "utt": "put abba on", "annot_utt": "put [artist : abba] on",
+     "worker_id": "7"}
+    """
+    tokens, tags = _annotated(row["annot_utt"], path, line)
+    user = {"user": row["worker_id"]} if "worker_id" in row else {}
+    others = {key: value for key, value in row.items() if key not in ("annot_utt", "worker_id")}
+    return {"tokens": tokens, "tags": tags, **user, **others}
 
 
 class _DoubleKeyError(Exception):
@@ -247,5 +273,15 @@ def _is_comment(text: str, columns: list[str]) -> bool:
     return text.startswith("#") and not word_and_tag
 
 
-_TABLES = {"csv": csv_table, "parquet": arrow_table, "datasets": arrow_table}
-_READERS = {"three_file": _three_file, "nlu_eval": _nlu_eval, "jsonl": _jsonl, "conll": _conll}
+_TABLES: dict[str, Callable[..., Iterator[Record]]] = {
+    "csv": csv_table,
+    "parquet": arrow_table,
+    "datasets": arrow_table,
+}
+_READERS: dict[str, Callable[..., Iterator[Record]]] = {
+    "three_file": _three_file,
+    "nlu_eval": _nlu_eval,
+    "jsonl": _jsonl,
+    "conll": _conll,
+}
+_QUOTED = ("csv", "nlu_eval")

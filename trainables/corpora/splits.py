@@ -2,8 +2,8 @@
 
 The published splits of a corpus are not used: ATIS has 295 utterances more than once, also across its published
 splits, and a membership attack is meaningless if an utterance is both member and non-member. So utterances are grouped
-by their tokens, and a group goes to one split as a whole. Case and Unicode form do not count, since an encoder may read
-them alike.
+by their tokens, and a group goes to one split as a whole. Case, accents and Unicode form do not count, since an encoder
+may read them alike. The groups do not depend on the encoder: one that tells more words apart loses nothing by them.
 
 A label (an intent or a tag) that train lacks cannot be learned. So, after the random split, one group of every such
 label is exchanged for a group that train can spare. ATIS needs it: seven of its intents occur once. An exchange is a
@@ -40,7 +40,7 @@ class LabelWithoutTrainError(UserError):
 
 
 def split_corpus(utterances: Sequence[Utterance], seed: int, *, every_label: bool = True) -> Splits:
-    """Split 45:5:50, counted in distinct utterances; copies go to the same part, also those in another case.
+    """Split 45:5:50, counted in distinct utterances; copies go to the same part, whatever their case and accents.
 
     The result depends only on the utterances and the seed, not on the order of the utterances.
 
@@ -76,28 +76,51 @@ def sample_corpus(utterances: Sequence[Utterance], count: int, seed: int) -> lis
 
 
 def _by_tokens(utterances: Sequence[Utterance], key: str) -> list[list[Utterance]]:
-    """Group utterances whose tokens differ at most in case and Unicode form, in the order of a keyed hash."""
+    """Group utterances that an encoder may read alike (`folded`), in the order of a keyed hash."""
     groups: dict[tuple[str, ...], list[Utterance]] = {}
     first: dict[tuple[str, ...], tuple[str, ...]] = {}  # the least of a group, which does not depend on the order
     for utterance in utterances:
-        folded = tuple(map(_folded, utterance.tokens))
-        groups.setdefault(folded, []).append(utterance)
-        first[folded] = min(first.get(folded, utterance.tokens), utterance.tokens)
+        words = tuple(map(folded, utterance.tokens))
+        groups.setdefault(words, []).append(utterance)
+        first[words] = min(first.get(words, utterance.tokens), utterance.tokens)
     keyed = hashlib.blake2b(key.encode(), digest_size=16)
 
-    def position(folded: tuple[str, ...]) -> bytes:
+    def position(words: tuple[str, ...]) -> bytes:
         digest = keyed.copy()
-        digest.update("\n".join(first[folded]).encode())
+        digest.update("\n".join(first[words]).encode())
         return digest.digest()
 
-    return [sorted(groups[folded]) for folded in sorted(groups, key=position)]
+    return [sorted(groups[words]) for words in sorted(groups, key=position)]
 
 
-def _folded(word: str) -> str:
-    """Return a word in one case and one Unicode form."""
+def folded(word: str) -> str:
+    """Return a word as encoders in lower case read it, MiniLM and BERT among them: without case, marks and controls.
+
+    BERT's normalizer drops characters of Unicode's categories Mn, Cc and Cf after NFD.
+
+    Examples:
+        >>> folded("Café"), folded("cafe"), folded("STRASSE"), folded("straße")
+        ('cafe', 'cafe', 'strasse', 'strasse')
+    """
+    if word.isascii():
+        return word.lower()
+    letters = unicodedata.normalize("NFD", _in_one_case(word))
+    kept = "".join(letter for letter in letters if unicodedata.category(letter) not in ("Mn", "Cc", "Cf"))
+    return unicodedata.normalize("NFC", kept)
+
+
+def _in_one_case(word: str) -> str:
+    """Return a word in one case and one Unicode form: all that was folded before accents were."""
     if word.isascii():
         return word.lower()
     return unicodedata.normalize("NFC", unicodedata.normalize("NFC", word).casefold())
+
+
+def has_accented_twins(utterances: Iterable[Utterance]) -> bool:
+    """Return True if some utterances differ in accents alone: their splits are not those of version 0.1.0."""
+    distinct = {utterance.tokens for utterance in utterances}
+    with_accents, without = ({tuple(map(fold, tokens)) for tokens in distinct} for fold in (_in_one_case, folded))
+    return len(without) < len(with_accents)
 
 
 def _labels(*groups: Iterable[Utterance]) -> set[str]:

@@ -16,59 +16,118 @@ import csv
 import io
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from trainables.config import ColumnsSpec
-from trainables.corpora.files import problem, read_text
+from trainables.config import ColumnsSpec, Quoting
+from trainables.corpora.files import problem, read_text, refuse_pointer
 from trainables.corpora.types import SURROGATE, Record, checked
 
 NAMES = {
     "text": ("tokens", "words", "text", "utterance", "sentence", "query"),
     "intent": ("intent", "label", "category"),
-    "tags": ("tags", "ner_tags", "slot_tags", "slots"),
+    "tags": ("tags", "ner_tags", "slot_tags", "slots", "slot_labels"),
     "user": ("user", "userid", "user_id"),
 }
 """The usual names of columns, in any case; without `corpus.columns`, the first one that a table has is used."""
 
 _LIST = re.compile(r"""\s*\[\s*['"].*['"]\s*\]\s*""", re.DOTALL)
 """A list of strings that was written to CSV as text."""
+_QUOTED = re.compile(r'"(?:[^"]|"")*""(?:[^"]|"")*"')
+"""A cell as CSV quotes one that holds quotes: they are doubled. `"hey jude"` is no such cell."""
 _BLANKS = re.compile(r"[ \t\r\n]+")
 
 
-def csv_table(path: Path, columns: ColumnsSpec) -> Iterator[Record]:
-    """Read a CSV file; its separator is the most frequent of comma, semicolon and tab in the header."""
+def csv_table(path: Path, columns: ColumnsSpec, quoting: Quoting = "auto") -> Iterator[Record]:
+    """Read a CSV file; its separator is the most frequent of comma, semicolon and tab in the header.
+
+    Programs that write tabs between cells mostly quote none of them, so a quote is then a character like any other,
+    unless the cells of the header are quoted.
+    """
     text = read_text(path)
-    header, rows = read_csv(path, text, max(",;\t", key=text.partition("\n")[0].count))
+    delimiter = _delimiter(text)
+    quoted = quoting == "quoted" or (quoting == "auto" and not _is_unquoted(text))
+    header, rows = read_csv(path, text, delimiter, quoted=quoted)
     chosen = _chosen(header, columns, path)
+    unread = _unread(header, chosen)
     for line, row in rows:
-        yield _record(row, chosen, {}, path, line)
+        if not quoted and quoting == "auto" and (column := next((c for c in row if _QUOTED.fullmatch(row[c])), None)):
+            how = "corpus.quoting = quoted, or plain if the quotes belong to it (data check: --quoting)"
+            raise problem(path, line, f"column {column!r} holds a cell that is quoted as in CSV; allowed: {how}")
+        yield _record(row, chosen, {}, path, line)._replace(unread=unread)
 
 
-def read_csv(path: Path, text: str, delimiter: str) -> tuple[list[str], Iterator[tuple[int, dict[str, str]]]]:
-    """Return the header, and the rows by column, each with the line that it ends on.
+def _delimiter(text: str) -> str:
+    return max(",;\t", key=text.partition("\n")[0].count)
+
+
+def reads_otherwise(raw: bytes, format: str, columns: ColumnsSpec | None, quoting: Quoting) -> bool:
+    """Return True for a table that version 0.1.0 did not read as this one does; its digest must differ.
+
+    Then every table had the quotes of CSV, and a column `slot_labels` was not read.
+    """
+    if format not in ("csv", "parquet", "datasets"):
+        return False
+    if (columns is None or columns.tags is None) and re.search(rb"(?i)slot_labels", raw):
+        return True
+    text = raw.decode("utf-8", "replace") if format == "csv" and quoting == "auto" else ""
+    return '"' in text and _is_unquoted(text)
+
+
+def _is_unquoted(text: str) -> bool:
+    """Return True for tabs between cells and a header without quotes."""
+    return _delimiter(text) == "\t" and '"' not in text.partition("\n")[0]
+
+
+def read_csv(
+    path: Path, text: str, delimiter: str, *, quoted: bool = True
+) -> tuple[list[str], Iterator[tuple[int, dict[str, str]]]]:
+    """Return the header, and the rows by column, each with its line.
+
+    Args:
+        quoted: True if a cell may be quoted, as in CSV.
 
     Raises:
-        UserError: for text that is not CSV, or a row of another length than the header.
+        UserError: for text that is not CSV, a row of another length than the header, or a cell with a line break.
     """
-    reader = csv.DictReader(io.StringIO(text, newline="\n"), delimiter=delimiter, strict=True)
+    style = csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE
+    reader = csv.DictReader(io.StringIO(text, newline="\n"), delimiter=delimiter, strict=True, quoting=style)
     try:
         header = list(reader.fieldnames or ())
     except csv.Error as error:
         raise problem(path, 1, f"not a row of CSV: {_why(error)}") from None
+    _refuse_breaks(header, path, reader.line_num)
     return header, _rows(reader, path)
 
 
+def _refuse_breaks(cells: Iterable[str], path: Path, ends: int) -> None:
+    """Raise if a cell has a line break: one quote that is never closed would join all rows up to the next quote.
+
+    Args:
+        cells: the cells of a row.
+        ends: the last line of the row.
+
+    Raises:
+        UserError: with the line that the row begins on.
+    """
+    breaks = [cell.count("\n") for cell in cells]
+    if any(breaks):
+        what = f"a quoted cell goes on for {max(breaks)} more lines; is a quote never closed?"
+        raise problem(path, ends - sum(breaks), f"{what} allowed: a row per line (corpus.quoting = plain: no quoting)")
+
+
 def _why(error: csv.Error) -> str:
-    """Return the text of an error; for a lone carriage return, Python's own text is about opening files."""
+    """Return the text of an error, in words about the file where Python's own are about the program."""
     if "new-line character" in str(error):
         return "a line ends with a carriage return alone; save it with line feeds"
+    if "unexpected end of data" in str(error):
+        return "a quote is never closed (corpus.quoting = plain: no quoting)"
     return str(error)
 
 
 def _rows(reader: csv.DictReader[str], path: Path) -> Iterator[tuple[int, dict[str, str]]]:
-    """Yield the rows with the line that each ends on."""
+    """Yield the rows, each with its line."""
     while True:
         begins = reader.line_num + 1
         try:
@@ -77,6 +136,8 @@ def _rows(reader: csv.DictReader[str], path: Path) -> Iterator[tuple[int, dict[s
             raise problem(path, begins, f"not a row of CSV: {_why(error)}") from None
         if row is None:
             return
+        long = row.get(None, [])  # type: ignore[call-overload]  # the cells beyond the header's
+        _refuse_breaks((cell for cell in (*row.values(), *long) if isinstance(cell, str)), path, reader.line_num)
         if None in row or None in row.values():
             width = len(reader.fieldnames or ())
             raise problem(path, reader.line_num, f"the row has not the {width} columns of the header")
@@ -90,13 +151,15 @@ def arrow_table(path: Path, columns: ColumnsSpec) -> Iterator[Record]:
 
     try:
         with pyarrow.OSFile(str(path)) as source:
-            packed = source.read(4) == b"PAR1"
+            head = source.read(1 << 10)
+            refuse_pointer(path, head)
+            packed = head.startswith(b"PAR1")
             source.seek(0)
             table = pyarrow.parquet.read_table(source) if packed else pyarrow.ipc.open_stream(source).read_all()
     except (pyarrow.ArrowException, OSError) as error:
         raise problem(path, None, f"is neither Parquet nor an Arrow stream: {' '.join(str(error).split())}") from None
     chosen, names = _chosen(table.column_names, columns, path, in_lines=False), _class_names(table.schema.metadata)
-    row = 0
+    unread, row = _unread(table.column_names, chosen), 0
     for batch in table.select(list(chosen.values())).to_batches():
         try:
             rows = batch.to_pylist()
@@ -104,7 +167,7 @@ def arrow_table(path: Path, columns: ColumnsSpec) -> Iterator[Record]:
             raise problem(path, None, f"holds text that is not UTF-8 ({error.reason}); save it as UTF-8") from None
         for values in rows:
             row += 1
-            yield _record(values, chosen, names, path, row)
+            yield _record(values, chosen, names, path, row)._replace(unread=unread)
 
 
 def _class_names(metadata: dict[bytes, bytes] | None) -> dict[str, list[str]]:
@@ -164,6 +227,11 @@ def _chosen(header: list[str], columns: ColumnsSpec, path: Path, *, in_lines: bo
         how = f"allowed: {allowed} (data check: --column KIND=NAME)"
         raise problem(path, None, f"no column of {what}; {there}; {how}")
     return chosen
+
+
+def _unread(header: list[str], chosen: dict[str, str]) -> tuple[str, ...]:
+    """Return the columns that are not read."""
+    return tuple(name for name in header if name not in chosen.values())
 
 
 def _record(row: dict[str, Any], chosen: dict[str, str], names: dict[str, list[str]], path: Path, line: int) -> Record:

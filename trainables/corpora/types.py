@@ -90,6 +90,12 @@ class CorpusSummary:
     most_of_a_user: int | None = None
     label_counts: dict[str, Any] = field(default_factory=dict)
     """A `trainables.corpora.labels.LabelCounts`."""
+    contradictions: int = 0
+    """Number of utterances that occur with different intents or tags."""
+    contradiction: str | None = None
+    """File and line of the first of them that has other labels than before."""
+    unread: list[str] = field(default_factory=list)
+    """Columns, or keys of JSON lines, that were not read."""
 
 
 class Record(NamedTuple):
@@ -100,6 +106,8 @@ class Record(NamedTuple):
     line: int
     tagged: bool = True
     """True if the file has tags."""
+    unread: tuple[str, ...] = ()
+    """The columns of its file, or the keys of its line, that were not read."""
 
 
 SURROGATE = re.compile("[\ud800-\udfff]")

@@ -14,7 +14,6 @@ import hashlib
 import json
 import os
 import shutil
-import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -33,6 +32,7 @@ from trainables.features.encoded_corpus import EncodedCorpus
 from trainables.features.states import Moments, has_states, moments_file, state_names, whitened
 from trainables.features.token_features import Features, encode_utterances, public_tokens
 from trainables.records.files import atomic_write
+from trainables.records.permissions import unfinished_folder
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -195,8 +195,7 @@ def write_states(
     sizes = json.loads((folder / "meta.json").read_text(encoding="utf-8"))["sizes"]
     todo, total, done = blocks(sizes), sum(sizes.values()), 0
     (folder / "states").mkdir(exist_ok=True)
-    out = Path(tempfile.mkdtemp(prefix=".building-", dir=folder / "states"))
-    out.chmod(0o755)
+    out = unfinished_folder(folder / "states", ".building-")
     try:
 
         def work(number: int) -> int:

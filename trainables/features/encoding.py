@@ -12,7 +12,6 @@ import hashlib
 import json
 import os
 import shutil
-import tempfile
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict
@@ -27,6 +26,7 @@ from trainables.corpora.types import UNKNOWN, UNKNOWN_TAGS, Splits, Utterance
 from trainables.features.encoded_corpus import SPLITS, EncodedCorpus, Split
 from trainables.features.token_features import Features, features_for, make_table, write_table
 from trainables.features.word_pieces import WordPieces
+from trainables.records.permissions import unfinished_folder
 
 Progress = Callable[[int, int], None]
 _PROGRESS_EVERY = 10_000
@@ -62,7 +62,7 @@ def encode(
     features = features or features_for(model)
     folder.parent.mkdir(parents=True, exist_ok=True)
     # Beside the folder, so that the rename is atomic: a crash leaves nothing that `open` would take for a corpus.
-    building = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+    building = unfinished_folder(folder.parent, f".{folder.name}-")
     try:
         words, digest = _write_splits(every, labels, building, progress)
         features.save(building / "features")
@@ -78,7 +78,6 @@ def encode(
             "digest": digest,
         }
         (building / "meta.json").write_text(json.dumps(meta, indent=1), encoding="utf-8")
-        building.chmod(0o755)  # mkdtemp's 0700 would keep other users' workers out
         _move(building, folder)
     finally:
         shutil.rmtree(building, ignore_errors=True)

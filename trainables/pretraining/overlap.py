@@ -47,13 +47,24 @@ class Overlap:
         return self.shared / self.distinct if self.distinct else 0.0
 
 
-def normal_form(tokens: Iterable[str]) -> str:
-    """Return the letters, their marks and digits of an utterance, in one case and one Unicode form.
+_ACCENTS = re.compile("[\u0300-\u036f]")
+"""Marks of Latin, Greek and Cyrillic letters. Marks of other scripts are vowels, which tell words apart."""
 
-    So utterances that differ only in tokens or typing compare equal. A text of emoji alone is kept, and a text of ASCII
-    punctuation alone becomes empty.
+
+def normal_form(tokens: Iterable[str]) -> str:
+    """Return the letters and digits of an utterance without accents, in one case and one Unicode form.
+
+    So utterances that differ only in tokens, typing or accents compare equal: an encoder in lower case reads them
+    alike. A text of emoji alone is kept, and a text of ASCII punctuation alone becomes empty.
     """
     text = "".join(tokens)
+    if text.isascii():
+        return _accented_form(text)
+    return _accented_form(unicodedata.normalize("NFC", _ACCENTS.sub("", unicodedata.normalize("NFD", text))))
+
+
+def _accented_form(text: str) -> str:
+    """Return the normal form that keeps accents: the hashes of version 0.1.0 were of it."""
     if not text.isascii():
         text = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
         kept = "".join(char for char in text if char.isalnum() or unicodedata.category(char).startswith("M"))
@@ -76,10 +87,17 @@ def _hashed(texts: Iterable[str]) -> np.ndarray:
 
 
 def overlap(private: Iterable[Utterance], public: np.ndarray) -> Overlap:
-    """Count the utterances of `private` whose hashes are in `public` (`hashes_of`)."""
-    times = Counter(normal_form(utterance.tokens) for utterance in private)
+    """Count the utterances of `private` whose hashes are in `public` (`hashes_of`, also of version 0.1.0)."""
+    times: Counter[str] = Counter()
+    accented: dict[str, str] = {}
+    for utterance in private:
+        form = normal_form(utterance.tokens)
+        times[form] += 1
+        accented[form] = _accented_form("".join(utterance.tokens))
     del times[""]
-    shared = sorted(itertools.compress(times.values(), np.isin(_hashed(times), public)), reverse=True)
+    accented.pop("", None)
+    found = np.isin(_hashed(times), public) | np.isin(_hashed(accented.values()), public)
+    shared = sorted(itertools.compress(times.values(), found), reverse=True)
     return Overlap(len(shared), len(times), tuple(shared[:3]))
 
 

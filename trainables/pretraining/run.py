@@ -11,7 +11,6 @@ import json
 import math
 import os
 import shutil
-import tempfile
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -37,6 +36,7 @@ from trainables.pretraining.objectives import Masked, Supervised, column_vectors
 from trainables.pretraining.overlap import ABOUT, HASHES, hashes_of, seen_by
 from trainables.pretraining.spec import PretrainSpec, StageSpec
 from trainables.records.files import reading, save_tensors
+from trainables.records.permissions import unfinished_folder
 
 HEADS = 10.0
 """Learning rate of the heads, which start at random, relative to that of the encoder, which is pretrained."""
@@ -301,7 +301,7 @@ def write_folder(
         OSError: if the folder exists already or cannot be written.
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
-    building = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+    building = unfinished_folder(folder.parent, f".{folder.name}-")
     try:
         with quiet():
             encoder.save_pretrained(building)
@@ -310,7 +310,6 @@ def write_folder(
         hashes = [hashes_of(utterance for utterances in corpora for utterance in utterances), *earlier]
         np.save(building / HASHES, np.unique(np.concatenate(hashes)))
         (building / ABOUT).write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
-        building.chmod(0o755)  # workers of other users could not read the 0700 of mkdtemp
         os.rename(building, folder)
     finally:
         shutil.rmtree(building, ignore_errors=True)

@@ -26,6 +26,7 @@ from trainables.measure.measuring import (
 from trainables.records.epochs import EpochLog, read_ledger, write_ledger, write_model
 from trainables.records.job import EpochResult, Report, Stop, TrialFailed, TrialJob, TrialLeft, TrialResult
 from trainables.records.pareto import Metrics, on_validation
+from trainables.records.permissions import own_files
 from trainables.training.checkpoint import Checkpoint, load_checkpoint, restored_ledger, save_checkpoint
 from trainables.training.process import new_model, pick_device
 from trainables.training.trainer import Trainer
@@ -47,6 +48,7 @@ def run_trial(job: TrialJob, report: Report) -> TrialResult | None:
         TrialFailed: on all ranks, if gradients or the loss are not finite, or if an audit contradicts the ledger.
         TrialLeft: on all ranks, if `report` answered with a `Stop` that leaves the checkpoint.
     """
+    own_files(job.output)  # a worker of a cluster does not inherit the driver's umask
     started = time.perf_counter()
     spec, rank = job.spec, dist.get_rank()
     device = pick_device(spec.training)

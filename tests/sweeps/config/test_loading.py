@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -129,6 +130,42 @@ def test_a_broken_recipe_file_is_refused_in_one_line(text: bytes, says: str, tmp
     with pytest.raises(UserError, match=says) as caught:
         load_recipe(str(path), [])
     assert "\n" not in str(caught.value)
+
+
+def _nested(depth: int) -> str:
+    """Return a recipe whose last line is 10^depth words, by aliases of aliases."""
+    lines = ["corpus:", "  name: &a0 [x, x, x, x, x, x, x, x, x, x]", "space:"]
+    lines += [f"  s{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]" for i in range(1, depth)]
+    return "\n".join(lines) + "\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (_nested(10), "line 7: not YAML: aliases make more than 100,000 values; allowed: values written out"),
+        ("corpus: &a\n  name: *a\n", "line 1: not YAML: an anchor holds itself"),
+        ("corpus: &a\n  <<: *a\n", "line 1: not YAML: an anchor holds itself"),
+        ("space: &a [[*a]]\n", "line 1: not YAML: an anchor holds itself"),
+    ],
+)
+def test_aliases_are_bounded(text: str, says: str, tmp_path: Path) -> None:
+    path = tmp_path / "recipe.yaml"
+    path.write_text(text)
+    for read in (read_yaml, lambda path: load_recipe(str(path), []), lambda path: load_config(path, [])):
+        with pytest.raises(UserError, match=re.escape(says)):
+            read(path)
+    with pytest.raises(UserError, match="space"):
+        load_recipe("quickstart", [f"space={text.partition(' ')[2].strip()}"])
+
+
+def test_an_alias_is_read_as_what_it_names(tmp_path: Path) -> None:
+    path = tmp_path / "recipe.yaml"
+    path.write_text("corpus: &one {name: video}\nshadow: {corpus: {<<: *one, utterances: 20}}\nother: *one\n")
+    assert read_yaml(path) == {
+        "corpus": {"name": "video"},
+        "shadow": {"corpus": {"name": "video", "utterances": 20}},
+        "other": {"name": "video"},
+    }
 
 
 def test_an_unknown_recipe_suggests_the_one_that_was_meant() -> None:

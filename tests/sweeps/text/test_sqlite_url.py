@@ -13,17 +13,20 @@ from sweeps.tracking.tracker import Tracker
 
 
 @pytest.mark.parametrize(
-    "name", ["plain", "año übung", "ein#zwei", "what?", "100%", "$HOME", "a@b:c", "日本", "a&b=c+d"]
+    "name",
+    ["plain", "año übung", "ein#zwei", "what?", "100%", "a b%c", "half %41", "$HOME", "a@b:c", "日本", "a&b=c+d"],
 )
 def test_it_is_read_back_as_the_path(name: str, tmp_path: Path) -> None:
     url = sqlite_url(tmp_path / name / "mlflow.db")
     assert make_url(url).database == str(tmp_path / name / "mlflow.db")
     assert not set("?#$") & set(url)
+    assert ("%25" in url) == (name == "half %41")
 
 
-def test_mlflow_makes_no_folder_of_another_name(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["josé müller", "a b%c", "half %41", "ein#zwei", "what?", "$HOME"])
+def test_mlflow_makes_no_folder_of_another_name(name: str, tmp_path: Path) -> None:
     """It makes the database's own from the URL as it stands, and who may write nowhere else could not begin."""
-    home = tmp_path / "josé müller"
+    home = tmp_path / name
     (home / "runs").mkdir(parents=True)
     Tracker(default_tracking_uri(home / "runs"), "train", home / "runs" / "mlflow-artifacts")
     assert [place.name for place in tmp_path.iterdir()] == [home.name]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gzip
+import json
+import re
 from pathlib import Path
 
 import pytest
@@ -12,8 +14,9 @@ from tests.support import writers
 from tests.support.permissions import unreadable
 from tests.support.writers import AWKWARD, CORPUS
 from trainables.config import CorpusSpec
-from trainables.corpora import Utterance, corpus_digest, read_corpus
+from trainables.corpora import Utterance, check_corpus, corpus_digest, read_corpus
 from trainables.corpora.files import detect_format
+from trainables.corpora.readers import read_records
 
 
 @pytest.mark.parametrize("explicit", [True, False], ids=["explicit", "auto"])
@@ -334,3 +337,71 @@ def test_users_of_nlu_evals_files_have_any_of_the_names_that_tables_have(tmp_pat
     file = tmp_path / "a.csv"
     file.write_text("User_ID;scenario;intent;answer_annotation\nu7;email;send;to robert\n")
     assert read_corpus(file, "nlu_eval")[0].user == "u7"
+
+
+MASSIVE = (
+    '{"id": "0", "locale": "fr-FR", "partition": "train", "intent": "play_music", "utt": "mets abba en boucle", '
+    '"annot_utt": "mets [artist_name : abba] [mode : en boucle]", "worker_id": "7"}\n'
+    '{"id": "1", "locale": "fr-FR", "partition": "test", "intent": "stop", "utt": "stop", "annot_utt": "stop", '
+    '"worker_id": "8"}\n'
+)
+
+
+def test_the_files_of_massive_are_read_with_slots_and_workers(tmp_path: Path) -> None:
+    path = tmp_path / "fr-FR.jsonl"
+    path.write_text(MASSIVE)
+    assert read_corpus(path, "auto") == [
+        Utterance(("mets", "abba", "en", "boucle"), ("O", "B-artist_name", "B-mode", "I-mode"), "play_music", "7"),
+        Utterance(("stop",), ("O",), "stop", "8"),
+    ]
+    unread = [record.unread for record in read_records(path, "auto")]
+    assert unread == [("id", "locale", "partition", "utt")] * 2
+    path.write_text(MASSIVE.replace("en boucle]", "en boucle"))
+    with pytest.raises(UserError, match=r"line 1: a bracket that is not \[type : words\]"):
+        read_corpus(path, "auto")
+    path.write_text('{"utt": "stop it", "intent": "stop"}\n')
+    with pytest.raises(UserError, match="line 1: the key tokens is missing, a list of words; a text as one string"):
+        read_corpus(path, "auto")
+
+
+def test_the_tables_of_multiatis_are_read_with_slots(tmp_path: Path) -> None:
+    path = tmp_path / "train_EN.tsv"
+    path.write_text("id\tutterance\tslot_labels\tintent\n1\tto new york\tO B-city I-city\tflight\n")
+    assert read_corpus(path, "auto") == [Utterance(("to", "new", "york"), ("O", "B-city", "I-city"), "flight")]
+    assert read_records(path, "auto")[0].unread == ("id",)
+
+
+@pytest.mark.parametrize("name", ["c.jsonl", "c.jsonl.gz", "c.csv", "c.tsv", "c.conll", "c.parquet", "seq.in"])
+def test_a_pointer_of_git_lfs_is_called_so(name: str, tmp_path: Path) -> None:
+    path = tmp_path / name
+    path.write_text(f"version https://git-lfs.github.com/spec/v1\noid sha256:{'0' * 64}\nsize 12345\n")
+    for other in ("seq.out", "label") if name == "seq.in" else ():
+        (tmp_path / other).write_text("O\n")
+    says = re.escape(f"{path}: is a pointer of Git LFS, not the file itself; fetch it with: git lfs pull")
+    with pytest.raises(UserError, match=says):
+        read_corpus(tmp_path, "auto")
+
+
+def test_utterances_that_contradict_each_other_and_columns_that_are_not_read_are_told(tmp_path: Path) -> None:
+    path = tmp_path / "c.csv"
+    rows = [f"say {n},i{n % 2},t{n}" for n in range(40)]
+    path.write_text(
+        "\n".join(["text,intent,translation", *rows, "Say 3,i0,x", "Sáy 3,i0,x", "say 4,i0,x", "say 6,i1,y"])
+    )
+    found = check_corpus(CorpusSpec(name="mine", path=str(path)))
+    assert (found.contradictions, found.contradiction) == (2, f"{path}, line 42")
+    assert found.unread == ["translation"]
+    path.write_text("\n".join(["text,intent", *(row.rpartition(",")[0] for row in rows)]))
+    found = check_corpus(CorpusSpec(name="mine", path=str(path)))
+    assert (found.contradictions, found.contradiction, found.unread) == (0, None, [])
+
+
+def test_the_digest_tells_a_corpus_whose_accented_twins_were_split(tmp_path: Path) -> None:
+    """The first digest is that of version 0.1.0; the second, whose splits are others, was 2537a1e756e4."""
+    digests = []
+    for last in ("un thé", "un cafe"):
+        path = tmp_path / "c.jsonl"
+        texts = [*(f"dis {n}" for n in range(30)), "un café", last]
+        path.write_text("".join(json.dumps({"tokens": text.split(), "intent": "i"}) + "\n" for text in texts))
+        digests.append(corpus_digest(CorpusSpec(name="x", path=str(path)))[:12])
+    assert digests == ["2e6e6545f5ee", "8e08cb857af5"]

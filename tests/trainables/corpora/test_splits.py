@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 
 from edp.spec import UserError
 from trainables.corpora import Splits, Utterance, generate, split_corpus
+from trainables.corpora.splits import has_accented_twins
+from trainables.features.word_pieces import _as_seen
 
 
 def plain(text: str, intent: str = "i") -> Utterance:
@@ -110,6 +112,23 @@ def test_unicodes_forms_of_a_word_stand_in_one_split() -> None:
     splits = split_corpus([plain(text) for text in forms], seed=0)
     folded = [{unicodedata.normalize("NFC", " ".join(u.tokens)).casefold() for u in part} for part in parts(splits)]
     assert sum(map(len, folded)) == len(set().union(*folded)) == 120
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_what_an_encoder_in_lower_case_reads_alike_stands_in_one_split(seed: int) -> None:
+    accents = str.maketrans("aeiouc", "áèîöũç")
+    texts = [f"quick nice {city} {n}" for n in range(30) for city in ("lyon", "porto", "graz")]
+    others = [(text if n % 3 else text.upper()).translate(accents) for n, text in enumerate(texts)]
+    others += [unicodedata.normalize("NFD", text) for text in others[::2]]
+    others += [text.replace("n", "n\u200d") for text in texts[::4]]
+    utterances = [plain(text) for text in (*texts, *others)]
+    assert has_accented_twins(utterances)
+    assert not has_accented_twins(plain(text) for text in texts)
+    as_read = [
+        {tuple(part for word in u.tokens for part in _as_seen(word)) for u in part}
+        for part in parts(split_corpus(utterances, seed))
+    ]
+    assert sum(map(len, as_read)) == len(set().union(*as_read)) == len(texts)
 
 
 @pytest.mark.parametrize("seed", range(6))

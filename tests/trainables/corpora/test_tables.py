@@ -175,3 +175,90 @@ def test_names_that_are_noted_otherwise_are_none(names: object, tmp_path: Path) 
     table = pyarrow.table({"text": ["say it"], "label": [0]}).replace_schema_metadata({"huggingface": noted})
     pyarrow.parquet.write_table(table, tmp_path / "c.parquet")
     assert read_corpus(tmp_path, "auto")[0].intent == "0"
+
+
+ROWS = [("turn it up", "louder"), ("play it again", "play"), ("stop", "end"), ("skip this", "next"), ("go on", "play")]
+"""Utterances and intents; with a quote before the second and in the last one, its rows can be one cell."""
+
+
+def _with_quotes(path: Path, separator: str, before: str = "", header: str | None = None) -> Path:
+    """Write a table in which two quotes stand, at the begin of the second and the end of the last utterance."""
+    lines = [header or separator.join(["notes", "text", "intent"])]
+    for number, (text, intent) in enumerate(ROWS):
+        said = {1: f'"{text}', 4: f'{text}"'}.get(number, text)
+        lines.append(separator.join([before, said, intent]))
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+@pytest.mark.parametrize("ending", ["\n", "\r\n"])
+@pytest.mark.parametrize(
+    ("name", "separator", "header", "format"),
+    [
+        ("c.csv", ",", "notes,text,intent", "csv"),
+        ("c.csv", ";", "notes;text;intent", "csv"),
+        ("c.csv", ";", "scenario;answer_annotation;intent", "nlu_eval"),
+        ("c.tsv", "\t", '"notes"\ttext\tintent', "csv"),
+    ],
+)
+def test_a_quote_that_is_never_closed_joins_no_rows(
+    name: str, separator: str, header: str, format: str, ending: str, tmp_path: Path
+) -> None:
+    path = _with_quotes(tmp_path / name, separator, "x", header)
+    path.write_bytes(path.read_bytes().replace(b"\n", ending.encode()))
+    with pytest.raises(UserError, match=r"line 3: a quoted cell goes on for 3 more lines; is a quote never closed\?"):
+        read_corpus(path, "auto")
+    if header.startswith('"'):
+        return  # without quotes it has no column that is known
+    found = read_corpus(path, format, None, "plain")
+    assert [" ".join(one.tokens).replace('"', "") for one in found] == [text for text, _ in ROWS]
+    assert found[1].tokens[0] == '"play'
+
+
+def test_line_breaks_are_refused_in_a_header_in_columns_that_are_not_read_and_at_the_end(tmp_path: Path) -> None:
+    path = tmp_path / "c.csv"
+    for text, says in (
+        ('text,"int\nent"\nx,y\n', "line 1: a quoted cell goes on for 1 more lines"),
+        ('text,intent,notes\na,b,c\n\nx,y,"z\nz"\n', "line 4: a quoted cell goes on for 1 more lines"),
+        ('text,intent\nx,y\n"a,b\nc,d\n', "line 3: not a row of CSV: a quote is never closed"),
+    ):
+        path.write_text(text)
+        with pytest.raises(UserError, match=says):
+            read_corpus(path, "auto")
+
+
+def test_tabs_mean_that_nothing_is_quoted_unless_the_header_is(tmp_path: Path) -> None:
+    path = tmp_path / "c.tsv"
+    path.write_text('text\tintent\n"hey jude" is what i want\tplay\n"hey jude"\tplay\nsay "stop\tend\n')
+    assert [one.tokens for one in read_corpus(path, "auto")] == [
+        ('"hey', 'jude"', "is", "what", "i", "want"),
+        ('"hey', 'jude"'),
+        ("say", '"stop'),
+    ]
+    path.write_text('"text"\t"intent"\n"say ""stop"" now"\t"end"\n')
+    assert read_corpus(path, "auto")[0].tokens == ("say", '"stop"', "now")
+    path.write_text('text\tintent\ngo on\tplay\n"say ""stop"" now"\tend\n')
+    with pytest.raises(
+        UserError, match=r"line 3: column 'text' holds a cell that is quoted as in CSV; allowed: corpus"
+    ):
+        read_corpus(path, "auto")
+    assert read_corpus(path, "auto", None, "quoted")[1].tokens == ("say", '"stop"', "now")
+    assert read_corpus(path, "auto", None, "plain")[1].tokens == ('"say', '""stop""', 'now"')
+    with pytest.raises(UserError, match=r"corpus\.quoting = plain: format jsonl has none; allowed with csv, nlu_eval"):
+        read_corpus(writers.jsonl(AWKWARD, tmp_path / "other"), "jsonl", None, "plain")
+
+
+PINNED = {"c.csv": "e278f68dce1b", "q.csv": "9df2027fe65e", "c.tsv": "fc471333b60a", "q.tsv": "0d2fa8d03dfa"}
+
+
+def test_the_digest_of_a_table_changes_only_if_it_is_read_otherwise(tmp_path: Path) -> None:
+    """All but the last are those of version 0.1.0, so that caches keep their names; it had 102b9308d6de."""
+    table = "text,intent\ngo on,play\n"
+    quoted = table.replace("go on", '"go on"')
+    digests = {}
+    for name, text in {"c.csv": table, "q.csv": quoted, "c.tsv": table.replace(",", "\t"), "q.tsv": quoted}.items():
+        (tmp_path / name).write_text(text.replace(",", "\t") if name == "q.tsv" else text)
+        digests[name] = corpus_digest(CorpusSpec(name="x", path=str(tmp_path / name)))[:12]
+    assert digests == PINNED
+    spec = CorpusSpec(name="x", path=str(tmp_path / "c.csv"), quoting="plain")
+    assert corpus_digest(spec)[:12] != digests["c.csv"]

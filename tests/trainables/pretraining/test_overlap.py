@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
+import unicodedata
 from pathlib import Path
 
 import numpy as np
@@ -38,6 +40,21 @@ def test_unicodes_forms_of_an_utterance_are_one_and_marks_tell_words_apart() -> 
         assert overlap([said(one)], hashes_of([said(other)])).shared == 1, (one, other)
     for one, other in [("किताब", "कताबी"), ("ที่", "ทู่"), ("😀", "😢"), ("मेरा दिन", "मोरी दीन")]:
         assert overlap([said(one)], hashes_of([said(other)])) == Overlap(0, 1), (one, other)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"), [("Un café noir", "un cafe noir"), ("le soufflé ✨", "LE SOUFFLE ✨"), ("ёлка", "елка")]
+)
+def test_accents_do_not_hide_an_utterance(one: str, other: str) -> None:
+    for private, public in ((one, other), (other, one), (unicodedata.normalize("NFD", one), other)):
+        assert overlap([said(private)], hashes_of([said(public)])) == Overlap(1, 1, (1,))
+
+
+def test_hashes_that_were_written_with_accents_are_found() -> None:
+    """Version 0.1.0 kept accents; its encoders still name what they have seen."""
+    before = hashlib.sha256("uncafénoir".encode()).digest()[:8]
+    hashes = np.array([int.from_bytes(before, "big")], np.uint64)
+    assert overlap([said("Un café noir !"), said("un thé")], hashes) == Overlap(1, 2, (1,))
 
 
 @pytest.fixture(scope="module")

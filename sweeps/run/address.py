@@ -1,0 +1,74 @@
+"""The cluster that a sweep runs on: the address in RAY_ADDRESS, and the folder of a Ray that starts here.
+
+Ray itself waits for minutes for a cluster that is not there, and fails on a long folder name after half a minute.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+from typing import Any
+
+from edp.spec import UserError
+from sweeps.text.secrets import redacted
+
+_PATIENCE_S = 5.0
+_HOST_AND_PORT = re.compile(r"([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):([0-9]{1,5})")
+_UNIX_SOCKET = 107
+"""Largest number of bytes in the path of a Unix socket."""
+_BELOW_TMPDIR = len("/ray/session_2026-01-01_00-00-00_000000_1234567/sockets/plasma_store")
+_SHORT = "/tmp"
+
+
+def ray_address() -> str:
+    """Return the address in RAY_ADDRESS: `local` if it is not set or empty.
+
+    `local` is not Ray's default, which would join the local cluster of another sweep, and die with it.
+    """
+    return os.environ.get("RAY_ADDRESS", "").strip() or "local"
+
+
+def check_address(address: str) -> None:
+    """Raise if no cluster can be at `address`, within seconds.
+
+    Raises:
+        UserError: for an address of another form, or one where nothing answers.
+    """
+    if address in ("local", "auto"):
+        return
+    found = _HOST_AND_PORT.fullmatch(address.removeprefix("ray://"))
+    if found is None or int(found[2]) > 65535:
+        raise UserError(
+            f"RAY_ADDRESS = {redacted(address)!r}: not an address of a cluster; allowed: HOST:PORT, ray://HOST:PORT, "
+            "auto (the cluster on this machine), or local (or unset) to start Ray on this machine"
+        )
+    try:
+        socket.create_connection((found[1].strip("[]"), int(found[2])), timeout=_PATIENCE_S).close()
+    except OSError as error:
+        raise no_cluster(address, error.strerror or str(error)) from None
+
+
+def no_cluster(address: str, why: str = "") -> UserError:
+    """Return the error for an address where no cluster answers."""
+    return UserError(
+        f"RAY_ADDRESS = {redacted(address)!r}: no cluster answers there{f' ({why})' if why else ''}; "
+        "unset it to start Ray on this machine"
+    )
+
+
+def folder_options() -> dict[str, Any]:
+    """Return the options of `ray.init` for the folder of a Ray on this machine: a short one if TMPDIR is too long.
+
+    Raises:
+        UserError: if the short one cannot be written.
+    """
+    name = next((name for name in ("RAY_TMPDIR", "TMPDIR") if os.environ.get(name)), None)
+    if name is None or len(os.fsencode(os.environ[name])) + _BELOW_TMPDIR <= _UNIX_SOCKET:
+        return {}
+    if not os.access(_SHORT, os.W_OK):
+        raise UserError(
+            f"{name} = {os.environ[name]!r}: too long for the sockets of Ray, and {_SHORT} cannot be written; "
+            f"allowed: at most {_UNIX_SOCKET - _BELOW_TMPDIR} bytes"
+        )
+    return {"_temp_dir": f"{_SHORT}/ray"}

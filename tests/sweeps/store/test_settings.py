@@ -1,0 +1,63 @@
+"""A recipe that is edited after the sweep began is refused, with the setting that was changed."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from edp.spec import UserError
+from sweeps.config.loading import load_recipe, write_yaml
+from sweeps.store.settings import digests_of
+from sweeps.store.sweep import Sweep
+from tests.support import studies
+
+EDITS = [
+    ("edp.delta=1e-3", "edp.delta"),
+    ("training.epochs=7", "training.epochs"),
+    ("space.z0.log_uniform=[0.1,1]", "space.z0"),
+    ("space.training.learning_rate.log_uniform=[1e-4,1e-2]", "space.training.learning_rate"),
+    ("corpus.utterances=77", "corpus.utterances"),
+    ("search.seed=3", "search.seed"),
+    ("epsilon_budget=5", "epsilon_budget"),
+    ("canaries.count=20", "canaries.count"),
+]
+
+
+@pytest.fixture
+def begun(tmp_path: Path) -> Sweep:
+    made, recipe = studies.sweep(tmp_path)
+    made.update(settings=digests_of(recipe))
+    return made
+
+
+@pytest.mark.parametrize(("edit", "field"), EDITS)
+def test_an_edited_setting_is_named(edit: str, field: str, begun: Sweep) -> None:
+    path = begun.folder / "recipe.yaml"
+    write_yaml(load_recipe(str(path), [edit])[1], path)
+    says = re.escape(f"{path}: {field} changed since the sweep began; allowed: the recipe as it was")
+    with pytest.raises(UserError, match=says):
+        Sweep.existing(begun.folder.parent, begun.name).trials()
+
+
+@pytest.mark.parametrize(
+    "edit", ["description=mine", "training.device=cpu", "resources.group=warm", "budget.gpu_hours=3"]
+)
+def test_what_changes_nothing_of_trials_may_change(edit: str, begun: Sweep) -> None:
+    path = begun.folder / "recipe.yaml"
+    before = path.read_text()
+    write_yaml(load_recipe(str(path), [edit])[1], path)
+    assert path.read_text() != before
+    assert Sweep.existing(begun.folder.parent, begun.name).trials() == begun.trials()
+
+
+def test_a_sweep_whose_record_has_no_digests_is_read(begun: Sweep) -> None:
+    record = begun.folder / "sweep.json"
+    kept = json.loads(record.read_text())
+    del kept["settings"]
+    record.write_text(json.dumps(kept))
+    path = begun.folder / "recipe.yaml"
+    write_yaml(load_recipe(str(path), ["edp.delta=1e-3"])[1], path)
+    assert Sweep.existing(begun.folder.parent, begun.name).recipe.edp.delta == 1e-3
