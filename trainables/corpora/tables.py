@@ -18,7 +18,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from trainables.config import ColumnsSpec, Quoting
 from trainables.corpora.files import problem, read_text, refuse_pointer
@@ -91,7 +91,7 @@ def read_csv(
     Raises:
         UserError: for text that is not CSV, a row of another length than the header, or a cell with a line break.
     """
-    style = csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE
+    style: Literal[0, 3] = csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE
     reader = csv.DictReader(io.StringIO(text, newline="\n"), delimiter=delimiter, strict=True, quoting=style)
     try:
         header = list(reader.fieldnames or ())
@@ -136,7 +136,7 @@ def _rows(reader: csv.DictReader[str], path: Path) -> Iterator[tuple[int, dict[s
             raise problem(path, begins, f"not a row of CSV: {_why(error)}") from None
         if row is None:
             return
-        long = row.get(None, [])  # type: ignore[call-overload]  # the cells beyond the header's
+        long = row.get(None, [])  # the cells beyond the header's
         _refuse_breaks((cell for cell in (*row.values(), *long) if isinstance(cell, str)), path, reader.line_num)
         if None in row or None in row.values():
             width = len(reader.fieldnames or ())
