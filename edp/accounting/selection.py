@@ -84,7 +84,7 @@ class BestOf:
 
 
 def epsilon_with_best(parts: Iterable[Composition], best: Sequence[BestOf], delta: float) -> float:
-    """Return ε of everything together: mechanisms, and searches of which only the best trial was released.
+    """Return the ε of everything together: mechanisms, and searches that released their best trial alone.
 
     Mechanisms compose as in `composed_epsilon`. With searches, return the smaller of two bounds. The first divides δ
     equally among the searches and the rest, and adds the epsilons (basic composition). The second composes the trials:

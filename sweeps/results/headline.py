@@ -10,7 +10,7 @@ from sweeps.store.picks import final_trainings
 from sweeps.store.plans import Plan, plan_of, released
 from sweeps.store.records import Point, TrialRecord
 from sweeps.store.sweep import Sweep
-from sweeps.text.figures import enumerated, epsilon_text, least_epsilon
+from sweeps.text.figures import enumerated, epsilon_text, labels_remark, least_epsilon
 from trainables.config import TrialSpec
 
 COVERS = "the choice and the release; the check of public corpora for private utterances is not covered"
@@ -36,7 +36,7 @@ def headline(sweep: Sweep, trials: list[TrialRecord]) -> list[str]:
     lines = [
         f"Released: a model of {private} with a SER of {metrics['ser']:.1%}, at ε = {epsilon_text(metrics['epsilon'])} "
         f"in all (search and release), δ = {metrics['delta']:g}, for one {unit}.",
-        f"ε covers {COVERS}.",
+        "; ".join([f"ε covers {COVERS}", *labels_remark(plan.recipe.corpus)]) + ".",
         *_on_proxy(sweep, trials, point),
     ]
     if (more := len(final_trainings(sweep)) - 1) > 0:

@@ -20,7 +20,7 @@ from trainables.config.keys import NO_EFFECT, cache_key, identity
 from trainables.corpora import corpus_digest, is_generated, load_corpus
 from trainables.corpora.labels import Labels, Task, for_task, task_of
 from trainables.corpora.schema import schema_of
-from trainables.corpora.types import Splits
+from trainables.corpora.types import UNKNOWN, Splits
 from trainables.features.embeddings import WordVectors
 from trainables.features.encoded_corpus import EncodedCorpus
 from trainables.features.encoding import encode
@@ -171,9 +171,10 @@ def num_privacy_units(spec: TrialSpec, prepared: Prepared, found: dict[Path, Spl
     """
     users, new = spec.edp.unit == "user", found.get(prepared.corpus)
     if new is not None:
-        return len(new.train_users) if users else len(new.train) + len(new.valid) * with_valid
+        known = sum(one.intent != UNKNOWN for one in new.valid)  # others are left out of a training
+        return len(new.train_users) if users else len(new.train) + known * with_valid
     there = EncodedCorpus.open(prepared.corpus)
-    utterances = there.size("train") - there.planted + there.size("valid") * with_valid
+    utterances = there.size("train") - there.planted + len(there.known("valid")) * with_valid
     return (there.own_users if users else None) or utterances
 
 

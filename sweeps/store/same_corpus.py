@@ -20,8 +20,8 @@ from trainables.corpora import corpus_digest, is_generated, load_corpus
 from trainables.corpora.types import Utterance
 from trainables.pretraining.overlap import hashes_of, is_shared
 
-_WHOLE = {"seed": 0, "utterances": None, "split": "paper", "budget": None}
-"""Settings of a corpus without sample and split."""
+_WHOLE = {"schema": None, "seed": 0, "utterances": None, "split": "paper", "budget": None}
+"""Settings of a corpus without schema, sample and split."""
 
 
 @dataclass(frozen=True)
