@@ -131,7 +131,7 @@ def set_outcome(
 ) -> Ended:
     """Set a trial's attributes to its outcome, and return its end for the study.
 
-    The values are of the validation split: the sampler is told no test figure.
+    The values are of the validation split: the sampler learns no test figure.
 
     A complete trial gets the values of its last epoch, because the sampler asked for a configuration that is trained
     for all its epochs. A trial that was stopped early has no such values, and those of its last epoch would credit its
