@@ -34,25 +34,23 @@ class _Sort(TypedDict):
 _Clicks = Annotated[int, Field(ge=0)] | None
 _Text = Annotated[str, Field(max_length=20_000)] | None
 _Slider = Annotated[float, Field(allow_inf_nan=False)] | None
-_VALUES = {
-    name: TypeAdapter[Any](kind)
-    for name, kind in {
-        "n_clicks": _Clicks,
-        "n_intervals": _Clicks,
-        "theme.data": Literal["light", "dark"] | None,
-        "narrow.data": bool | None,
-        "limits.data": dict[str, Annotated[float, Field(allow_inf_nan=False)]],
-        "link.data": dict[str, str],
-        "asked.data": list[str] | None,
-        "sort.data": _Sort,
-        "table-page.data": Annotated[int, Field(ge=0, le=10**9)],
-        "dominated.value": list[str],
-        **{f"{name}.value": Annotated[str, Field(max_length=200)] for name in ("x", "y", "colour", "slice")},
-        "data": _Text,
-        "value": _Text,
-        "limit": _Slider,
-    }.items()
+_KINDS: dict[str, Any] = {
+    "n_clicks": _Clicks,
+    "n_intervals": _Clicks,
+    "theme.data": Literal["light", "dark"] | None,
+    "narrow.data": bool | None,
+    "limits.data": dict[str, Annotated[float, Field(allow_inf_nan=False)]],
+    "link.data": dict[str, str],
+    "asked.data": list[str] | None,
+    "sort.data": _Sort,
+    "table-page.data": Annotated[int, Field(ge=0, le=10**9)],
+    "dominated.value": list[str],
+    **{f"{name}.value": Annotated[str, Field(max_length=200)] for name in ("x", "y", "colour", "slice")},
+    "data": _Text,
+    "value": _Text,
+    "limit": _Slider,
 }
+_VALUES = {name: TypeAdapter[Any](kind) for name, kind in _KINDS.items()}
 """The values of a call's inputs: by id and property, or by property alone. Figures are for the browser's own calls."""
 
 _MOST_BYTES = 1_000_000
