@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import builtins
-import itertools
 import re
 import types
 import typing
@@ -23,52 +22,16 @@ from trainables.corpora import PUBLIC, SCHEMAS, corpus_in
 from trainables.pretraining.spec import PretrainSpec
 from trainables.records import yaml_files
 from trainables.records.files import atomic_write
-from trainables.records.yaml_files import DuplicateKey, UniqueKeys
+from trainables.records.yaml_files import CheckedMappings, DuplicateKey
 
 RECIPES = Path(__file__).parents[1] / "recipes"
 PRETRAINING = RECIPES / "pretraining"
 
 Spec = TypeVar("Spec", bound=BaseModel)
 
-_MOST_VALUES = 100_000
-"""Most values in a YAML file. The largest of ours has fewer than 300."""
 
-
-class _Reader(UniqueKeys, yaml.SafeLoader):
+class _Reader(CheckedMappings, yaml.SafeLoader):
     """A safe loader that refuses duplicate keys, and aliases without end."""
-
-    def compose_document(self) -> yaml.Node | None:
-        node: yaml.Node | None = super().compose_document()
-        if node is not None:
-            _check_size(node)
-        return node
-
-
-def _check_size(root: yaml.Node) -> None:
-    """Raise if a document has more than `_MOST_VALUES` values once every alias stands for what it names.
-
-    PyYAML keeps one object for all aliases of an anchor, but the settings are walked, and ten anchors of ten aliases
-    each are 10^10 values.
-
-    Raises:
-        yaml.MarkedYAMLError: also for an anchor within itself.
-    """
-    sizes: dict[int, int | None] = {}
-
-    def size(node: yaml.Node) -> int:
-        if not isinstance(node, yaml.CollectionNode):
-            return 1
-        if id(node) not in sizes:
-            sizes[id(node)] = None  # until its parts are counted
-            parts = itertools.chain(*node.value) if isinstance(node, yaml.MappingNode) else node.value
-            sizes[id(node)] = 1 + sum(size(part) for part in parts)
-        found = sizes[id(node)]
-        if found is None or found > _MOST_VALUES:
-            fault = "an anchor holds itself" if found is None else f"aliases make more than {_MOST_VALUES:,} values"
-            raise yaml.MarkedYAMLError(problem=f"{fault}; allowed: values written out", problem_mark=node.start_mark)
-        return found
-
-    size(root)
 
 
 class _Writer(yaml.SafeDumper):

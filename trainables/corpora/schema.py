@@ -117,10 +117,10 @@ def read_schema(path: Path, wanted: str) -> Schema:
     """
     import yaml  # slow to import, and most commands read no schema
 
-    from trainables.records.yaml_files import UniqueKeys, read_yaml
+    from trainables.records.yaml_files import CheckedMappings, read_yaml
 
-    class Reader(UniqueKeys, yaml.BaseLoader):
-        """A loader of text that refuses duplicate keys."""
+    class Reader(CheckedMappings, yaml.BaseLoader):
+        """A loader of text that refuses duplicate keys, and aliases without end."""
 
     try:
         found = Schema.model_validate(read_yaml(path, Reader, "schema"))
