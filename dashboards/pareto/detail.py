@@ -10,7 +10,7 @@ from dashboards.pareto.data import Axis, Candidate, Snapshot, is_number, text
 from dashboards.pareto.layout import figures_row, figures_table
 from dashboards.pareto.style import EPSILON, THEMES, Figure, base_layout
 from sweeps.results.front import difference
-from sweeps.text.figures import NO_GUARANTEE
+from sweeps.text.figures import NO_GUARANTEE, epsilon_cell, least_epsilon
 
 
 def epsilons(candidate: Candidate, theme: str) -> Figure:
@@ -40,7 +40,7 @@ def epsilons(candidate: Candidate, theme: str) -> Figure:
         traces.append(
             {"type": "scatter", "mode": "markers+text", "x": [10.0**end], "y": [name]}
             | {"marker": {"symbol": "line-ns-open", "size": 18, "color": t["ink"], "line": {"width": 3}}}
-            | {"text": [f"{'≤' if side == 'most' else '≥'} {text(EPSILON, value)}"]}
+            | {"text": [f"≤ {epsilon_cell(value)}" if side == "most" else f"≥ {least_epsilon(value)}"]}
             | {"textposition": "top left" if end > (low + high) / 2 else "top right"}
             | {"hoverinfo": "skip", "cliponaxis": False, "textfont": {"color": t["ink"]}}
         )

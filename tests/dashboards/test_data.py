@@ -90,6 +90,13 @@ def test_an_infinite_epsilon_is_a_candidate_that_no_limit_lets_through(source: S
     assert "≤ ∞" in str(shown)
 
 
+def test_the_chart_of_bounds_rounds_them_up_and_the_audited_one_down(source: Source) -> None:
+    candidate = next(iter(snapshot(source.sweep).candidates.values()))
+    candidate.metrics.update(epsilon=8.0049, epsilon_paper=2.111, epsilon_audited=0.0074199)
+    shown = {word for trace in epsilons(candidate, "light")["data"] for word in trace.get("text", ())}
+    assert {"≤ 8.01", "≤ 2.12", "≥ 0.00741"} <= shown
+
+
 def test_settings_are_shown_as_they_were_set() -> None:
     assert text(Axis("model.head.bio", "bio"), True) == "true"
     assert text(Axis("training.batch_size", "batch"), 18432) == "18,432"
