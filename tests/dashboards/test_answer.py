@@ -50,6 +50,7 @@ def test_the_page_recommends_what_pick_does(source: Source, found: Snapshot) -> 
     assert found.advice({"ser": 0.0}).point is None
 
 
+@pytest.mark.slow
 def test_epsilon_against_ser_says_what_an_epsilon_is_worth(found: Snapshot) -> None:
     axes = found.axes
     layout = scatter(found, {}, axes["epsilon"], axes["ser"], axes["mia_auc"], "light")["layout"]

@@ -63,6 +63,7 @@ def test_a_limit_keeps_exactly_what_does_not_exceed_it(source: Source) -> None:
     assert not within(found, kept[0], {"never_measured": 1.0})
 
 
+@pytest.mark.slow
 def test_a_sliders_ends_hold_all_values_whatever_their_size(source: Source) -> None:
     found = snapshot(source.sweep)
     every = list(found.candidates.values())

@@ -90,6 +90,7 @@ def test_pick_takes_the_pages_own_token_and_origin(page: FlaskClient, picked: Pa
     assert picked.is_file()
 
 
+@pytest.mark.slow
 def test_a_note_takes_the_pages_own_token_and_is_kept_in_the_sweeps_folder(page: FlaskClient, tmp_path: Path) -> None:
     file = tmp_path / "one" / "notes.json"
     dependencies = page.get("/_dash-dependencies").json

@@ -129,6 +129,7 @@ def least_delta(epsilons, shape, gamma, mu, rate=1.0):
 
 
 @pytest.mark.parametrize(("mean", "left", "by_rdp"), [(10, 4.8797, 3.55), (40, 3.8875, 2.85), (100, 3.4294, 2.56)])
+@pytest.mark.slow
 def test_the_best_of_a_geometric_number_costs_what_integration_says_and_hardly_more(mean, left, by_rdp):
     mu = brentq(lambda mu: random_stopping_epsilon(one_step(mu), DELTA, mean, 1) - 8, 0.5, 2)
     assert gaussian_epsilon(mu, DELTA) == pytest.approx(left, abs=1e-4)

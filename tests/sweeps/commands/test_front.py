@@ -126,6 +126,7 @@ def test_two_that_are_each_ahead_in_something_are_said_once() -> None:
 
 
 @pytest.mark.parametrize("width", [80, 120])
+@pytest.mark.slow
 def test_neither_is_what_was_confirmed(width: int, plain: Sweep, audited: bool) -> None:
     interval = {"mean": 0.512, "lower": 0.482, "upper": 0.542}
     points = [

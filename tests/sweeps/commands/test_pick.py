@@ -74,6 +74,7 @@ def test_a_point_is_picked_by_its_name_whether_it_is_on_the_front_or_not(
         assert named_point(sweep, f"{point.trial}@{point.epoch}") == point
 
 
+@pytest.mark.slow
 def test_who_picked_when_and_why_is_kept_and_an_earlier_run_is_picked_no_more(sweep: Sweep, tmp_path: Path) -> None:
     one, other = (named_point(sweep, name) for name in ("0", "1"))
     client = MlflowClient(sweep.record.tracking_uri)

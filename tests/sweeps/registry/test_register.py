@@ -64,6 +64,7 @@ def _check_answers(kept: Kept, model: PyFuncModel) -> None:
             assert 0 <= slot.score <= 1
 
 
+@pytest.mark.slow
 def test_more_utterances_than_fit_one_pass_are_answered_in_order(model: PyFuncModel) -> None:
     one = model.predict(["call bob"])[0]
     many = model.predict(["remind me", *["call bob"] * 300])

@@ -58,6 +58,7 @@ def release(sweep: Sweep) -> float:
     return found
 
 
+@pytest.mark.slow
 def test_trials_on_a_proxy_corpus_cost_nothing_and_the_release_costs_its_own(tmp_path: Path) -> None:
     sweep = planned(tmp_path)
     assert epsilon_of_sweep(sweep, sweep.trials()) == 0
@@ -104,6 +105,7 @@ def test_the_page_shows_the_released_model(tmp_path: Path) -> None:
         assert ("Not trained on health." in statement) == (candidate.point.trial != point.trial)
 
 
+@pytest.mark.slow
 def test_a_pick_is_the_released_model_or_a_configuration_for_the_private_corpus(tmp_path: Path) -> None:
     sweep = planned(tmp_path, tracked=True)
     release(sweep)
@@ -123,6 +125,7 @@ def test_a_pick_is_the_released_model_or_a_configuration_for_the_private_corpus(
     assert not (tmp_path / "third.yaml").exists()
 
 
+@pytest.mark.slow
 def test_the_report_is_about_the_released_model(tmp_path: Path) -> None:
     sweep = planned(tmp_path, tracked=True)
     with pytest.raises(UserError, match="nothing is released yet; go on with: edp-sweep resume one"):

@@ -159,6 +159,7 @@ def test_validation_chooses_what_is_released_and_the_test_split_only_measures_it
     assert released.ledger is not None
 
 
+@pytest.mark.slow
 def test_neither_the_winners_number_nor_how_many_there_were_is_in_anything_after_the_release(
     tmp_path: Path, command: Command
 ) -> None:
@@ -202,6 +203,7 @@ def test_no_time_of_what_is_released_tells_how_long_the_search_took(tmp_path: Pa
     assert set(times) == {int(sweep.began * 1000)}
 
 
+@pytest.mark.slow
 def test_a_release_that_was_cut_off_goes_on_at_the_next_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sweep, tracker = searched_in(tmp_path)
     for place in ("sweeps.store.trial_file.keep_trial", "sweeps.store.sweep.shutil.rmtree"):

@@ -27,6 +27,7 @@ HUGE = "model.hidden_size=1000000000000"
         ("run quickstart --name taken/", "did you mean taken?"),
     ],
 )
+@pytest.mark.slow
 def test_what_cannot_be_is_refused_before_ray_starts(
     words: str, says: str, tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -187,6 +187,7 @@ def test_a_sweep_that_has_not_begun_has_no_trials_yet(tmp_path: Path, command: C
 
 
 @pytest.mark.parametrize("text", ["", "{", "{}", "[]", "null", '{"private": true, "entries": []}', "\0", "[" * 5000])
+@pytest.mark.slow
 def test_an_epsilon_whose_ledger_cannot_be_read_is_unknown(text: str, storage: Path) -> None:
     (storage / "base" / "trials" / "1" / "ledger.json").write_text(text)
     sweep = Sweep.existing(storage, "base")

@@ -63,6 +63,7 @@ def test_no_text_shows_less_than_an_epsilon(epsilon: float) -> None:
 
 
 @given(AUDITED)
+@pytest.mark.slow
 def test_no_text_shows_more_than_an_audit_has_proved(audited: float) -> None:
     metrics: dict[str, Any] = {"epsilon_audited": audited, "epsilon": 8.0, "epsilon_paper": 4.0, "delta": 5e-4}
     metrics |= {"epsilon_audited_any_mechanism": audited, "epsilon_audited_own_noise": audited}

@@ -248,6 +248,7 @@ def test_a_skeleton_is_a_schema_of_the_labels_that_a_person_must_review(tmp_path
 
 
 @pytest.mark.parametrize("name", SCHEMAS)
+@pytest.mark.slow
 def test_the_schemas_that_come_along_are_the_published_labels(name: str) -> None:
     if name in GENERATED:
         labels = Labels.of(generate(name, 5000, 0))
@@ -259,6 +260,7 @@ def test_the_schemas_that_come_along_are_the_published_labels(name: str) -> None
     assert schema.slots == tuple(tag[2:] for tag in labels.tags[1::2])
 
 
+@pytest.mark.slow
 def test_a_schema_gives_atis_one_shape_with_and_without_the_only_utterance_with_a_label() -> None:
     atis = CorpusSpec(name="atis", path=str(real_corpus("atis")))
     whole, schema = load_corpus(atis), schema_of(CorpusSpec(name="atis", schema="atis"))

@@ -184,6 +184,7 @@ def _divided(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("where", ["the model", "a mean", "the training loop"])
 @pytest.mark.parametrize("training", [EDP, DPSGD, {**DPSGD, "batch_size": "full"}], ids=["edp", "dpsgd", "full"])
+@pytest.mark.slow
 def test_a_loss_that_is_divided_by_the_batchs_number_of_tokens_is_named(
     training: dict[str, Any], where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
