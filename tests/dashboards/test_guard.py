@@ -196,7 +196,11 @@ def test_what_goes_wrong_inside_is_one_line_and_its_traceback_is_in_the_log(
     page: FlaskClient, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    monkeypatch.setattr(Source, "read", lambda self: len(7))  # type: ignore[arg-type]
+
+    def broken(self: Source) -> None:
+        raise TypeError("a fault of the program")
+
+    monkeypatch.setattr(Source, "read", broken)
     answer = page.post(CALL, json=click(token(page)), headers={"Origin": OWN})
     assert answer.status_code == 500
     assert answer.text.count("\n") == 0

@@ -76,7 +76,7 @@ class CorpusSpec(Frozen):
             "one that comes along: atis, clinc150, mit_restaurant, nlu_eval, snips, communication, health or video; "
             "null: labels are read off the corpus, and taken to be public"
         ),
-    ] = None  # type: ignore[assignment]
+    ] = None  # type: ignore[assignment]  # mypy takes it for BaseModel.schema, a deprecated method that nothing calls
     quoting: Annotated[
         Quoting,
         Field(

@@ -30,6 +30,7 @@ import torch
 from scipy.stats import chi2, norm
 from torch import Tensor
 
+from edp.clipping import Clip
 from edp.mechanism import Mechanism
 from edp.sampling import Epoch, Indices
 from trainables.config import TrialSpec
@@ -82,6 +83,19 @@ class Verified:
     pairs: int
 
 
+class _RecordedClip(Clip):
+    """A clip that keeps the norms that it is given: those of the micro-batches' gradients, in the scaled space."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.norms: list[Tensor] = []
+
+    def factors(self, norms_g: Tensor) -> Tensor:
+        """Return `Clip.factors`, and keep the norms, (G,) or a scalar."""
+        self.norms.append(norms_g.flatten())
+        return super().factors(norms_g)
+
+
 class _Probe(Trainer):
     """A trainer that can replace examples by others and multiply losses."""
 
@@ -97,14 +111,9 @@ class _Probe(Trainer):
         self._loud_e = np.ones(examples, np.float32)
         self._loud_b: Tensor | None = None
         self.ddp.module.register_forward_hook(self._multiply)
-        self.norms: list[Tensor] = []
-        """Norms of the micro-batches' gradients, in the scaled space, as the clip has seen them."""
-        self._factors = self.own_hook.clip.factors
-        self.own_hook.clip.factors = self._note  # type: ignore[method-assign]
-
-    def _note(self, norms_g: Tensor) -> Tensor:
-        self.norms.append(norms_g.flatten())
-        return self._factors(norms_g)
+        hook = self.own_hook
+        self.clip = _RecordedClip(hook.spec, hook.micro_batches, hook.clip.dropped.device, hook.clip_state)
+        hook.clip = self.clip
 
     def _multiply(self, _model: Any, _batch: Any, loss_b: Tensor) -> Tensor:
         return loss_b if self._loud_b is None else loss_b * self._loud_b.to(loss_b)
@@ -322,7 +331,7 @@ class _Runs:
         probe = self._probe(seed=self.done_pairs)
         probe.release(_Case(left, stands_for_e, loud_e))
         self._ran(probe)
-        longest = float(torch.cat(probe.norms).max())
+        longest = float(torch.cat(probe.clip.norms).max())
         if longest > 0:
             loud_e *= _JUST_BELOW * self.mechanism.C / longest
         # What leaves pulls against the others: their change, if any, has the same direction as its own.

@@ -6,6 +6,7 @@ import json
 import math
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -41,8 +42,8 @@ def composed(count: int) -> float:
     return gaussian_epsilon(math.sqrt(count) * MU, DELTA)
 
 
-def only(storage: Path, **about: object) -> CorpusAccount:
-    (account,) = [one for one in accounts(storage, **about) if "communication" in one.names]  # type: ignore[arg-type]
+def only(storage: Path, **about: Any) -> CorpusAccount:
+    (account,) = [one for one in accounts(storage, **about) if "communication" in one.names]
     return account
 
 
