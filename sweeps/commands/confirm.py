@@ -240,7 +240,7 @@ def _between(tracker: Tracker, sweep: Sweep, base: TrialSpec, prepared: Prepared
         parent=sweep.record.run_id,
         note=f"The front of {sweep.name}, trained again with new seeds, to tell its configurations from luck. "
         "Means and intervals are the metrics `confirmed_…` of the trials' own runs.",
-        inputs=corpus_inputs(base, prepared.corpus, prepared.shadow),
+        inputs=corpus_inputs(base, prepared.corpus, prepared.shadow, sweep),
         run_id=tracker.find(sweep.record.run_id, "confirmation"),
     )
 

@@ -84,7 +84,7 @@ def _inputs(sweep: Sweep, recipe: Recipe) -> list[DatasetInput]:
         prepared = locate(recipe.baseline(), sweep.cache)
     except UserError:
         return []
-    return corpus_inputs(recipe.baseline(), prepared.corpus, prepared.shadow)
+    return corpus_inputs(recipe.baseline(), prepared.corpus, prepared.shadow, sweep)
 
 
 def _metrics(sweep: Sweep, recipe: Recipe, trials: list[TrialRecord], front: list[Point]) -> dict[str, float]:

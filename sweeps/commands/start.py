@@ -262,7 +262,7 @@ def run_to_end(
             base = recipe.baseline()
             progress.expect(sweep.record.wanted, 0, recipe.training.epochs)
             encode_missing(base, prepared, corpora, progress.say, bound_trials(recipe))
-            tracker.inputs(sweep.record.run_id, corpus_inputs(base, prepared.corpus, prepared.shadow))
+            tracker.inputs(sweep.record.run_id, corpus_inputs(base, prepared.corpus, prepared.shadow, sweep))
             with (
                 worker_group(sweep, placed, progress) as workers,
                 stopping_jobs(workers.stop_signal, progress.say, how),

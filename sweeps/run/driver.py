@@ -95,7 +95,7 @@ class Driver(Searcher):
         self._tracker, self._progress, self._meter = tracker, progress, meter
         self._budget = budget
         self._features = prepared.corpus / FEATURES
-        self._inputs = corpus_inputs(recipe.baseline(), prepared.corpus, prepared.shadow)
+        self._inputs = corpus_inputs(recipe.baseline(), prepared.corpus, prepared.shadow, sweep)
         # The records are read once. Costs after that are added from the trials' reports.
         self._spent = Spent(sweep.records(study.get_trials(deepcopy=False)), sweep.record.baseline)
         self._synced = SyncedRuns(sweep)

@@ -59,7 +59,8 @@ def run_baseline(
         progress.epoch("SGD baseline", spec.training.epochs, epoch, metrics)
         tracked.epoch(epoch, metrics)
 
-    with open_baseline_run(sweep, spec, tracker, corpus_inputs(spec, prepared.corpus, prepared.shadow)) as tracked:
+    inputs = corpus_inputs(spec, prepared.corpus, prepared.shadow, sweep)
+    with open_baseline_run(sweep, spec, tracker, inputs) as tracked:
         sweep.update(baseline_run_id=tracked.run_id)
         with blamed_on("SGD baseline"):
             result = run(TrialJob(spec, prepared.corpus, folder, prepared.attack, prepared.coins), on_epoch)

@@ -11,6 +11,7 @@ from typing import Any, Self
 
 from mlflow.entities import Dataset, DatasetInput, InputTag
 
+from sweeps.store.plans import plan_of
 from sweeps.store.sweep import Sweep
 from sweeps.text.figures import metrics_line, privacy_statement
 from sweeps.tracking.run_tags import NOTE, environment_tags, flat, trial_tags
@@ -211,13 +212,15 @@ def send_baseline(sweep: Sweep, spec: TrialSpec, tracker: Tracker) -> None:
     )
 
 
-def corpus_inputs(spec: TrialSpec, private: Path, shadow: Path) -> list[DatasetInput]:
-    """Return the private corpus and the shadow's as MLflow's inputs: name, digest and sizes, never an utterance.
+def corpus_inputs(spec: TrialSpec, corpus: Path, shadow: Path, sweep: Sweep | None = None) -> list[DatasetInput]:
+    """Return the corpus and the shadow's as MLflow's inputs: name, digest and sizes, never an utterance.
 
     Args:
-        private, shadow: folders of the encoded corpora. A corpus that is not encoded yet is left out.
+        corpus, shadow: folders of the encoded corpora. A corpus that is not encoded yet is left out.
+        sweep: the sweep whose trials read the corpus: it is private, unless the sweep chooses on a public proxy corpus.
     """
-    found = ((private, spec.corpus, "private"), (shadow, spec.shadow.corpus, "shadow"))
+    use = "private" if sweep is None or plan_of(sweep) is None else "proxy"
+    found = ((corpus, spec.corpus, use), (shadow, spec.shadow.corpus, "shadow"))
     return [_input(folder, corpus, use) for folder, corpus, use in found if (folder / "meta.json").is_file()]
 
 

@@ -10,6 +10,7 @@ from sweeps.config.recipe import Recipe
 from sweeps.config.space import SHAPE
 from sweeps.results.cost import cost_line
 from sweeps.results.headline import headline
+from sweeps.store.plans import plan_of
 from sweeps.store.records import Point, TrialRecord
 from sweeps.store.storage import train_line
 from sweeps.store.sweep import Sweep
@@ -62,7 +63,11 @@ def run_note(sweep: Sweep, recipe: Recipe, trials: list[TrialRecord], front: lis
     metrics, released = [point.metrics for point in front], headline(sweep, trials)
     heads = ["trial", *SER_HEADS, "MIA AUC", *(["MIA TPR"] if rare else []), *epsilon_heads(metrics), "configuration"]
     more = f"{len(shown)} of the front's {len(front)}; all of them: `{sweep.command('front')}`. "
-    train = train_line("picked.yaml", storage=sweep.folder.parent, tracking_uri=sweep.record.tracking_uri)
+    if plan_of(sweep) is None:
+        train = train_line("picked.yaml", storage=sweep.folder.parent, tracking_uri=sweep.record.tracking_uri)
+        go_on = [sweep.command("pick"), train, sweep.command("confirm", "--seeds", "3")]
+    else:  # another training on the private corpus would cost more ε
+        go_on = [sweep.command("report"), sweep.command("pick", "--register", "NAME")]
     lines = [
         *([f"**{recipe.description}**", ""] if recipe.description else []),
         *(f"**{line}**" if i == 0 else line for i, line in enumerate(released)),
@@ -83,8 +88,7 @@ def run_note(sweep: Sweep, recipe: Recipe, trials: list[TrialRecord], front: lis
         "**Here:** curves over the epochs are under *Model metrics* of a trial, the front as a picture under "
         "*Artifacts* (`front.svg`); `log10_epsilon` is for charts.",
         "",
-        f"**Go on:** `{sweep.command('pick')}`, `{train}`, `{sweep.command('confirm', '--seeds', '3')}`, "
-        f"`{sweep.command('resume')}`.",
+        f"**Go on:** {', '.join(f'`{words}`' for words in (*go_on, sweep.command('resume')))}.",
     ]
     return "\n".join(lines)
 

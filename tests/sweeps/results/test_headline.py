@@ -19,7 +19,11 @@ from sweeps.results.headline import configuration_of, headline, private_configur
 from sweeps.store.picks import Origin, write_origin
 from sweeps.store.plans import Plan, Release, released
 from sweeps.store.sweep import Sweep
+from sweeps.tracking.job_run import corpus_inputs
+from sweeps.tracking.run_note import run_note
 from tests.support.synthetic import sweep_of
+from trainables.corpora import generate, split_corpus
+from trainables.features.encoding import encode
 from trainables.records.files import digest
 
 SETTINGS = ["search.objectives=[ser]", "search.keep_epochs=1"]
@@ -152,3 +156,17 @@ def test_the_report_is_about_the_released_model(tmp_path: Path) -> None:
 def test_a_plan_that_cannot_be_followed_is_refused(settings: list[str], says: str) -> None:
     with pytest.raises(UserError, match=says):
         load_recipe("quickstart_paper", settings)
+
+
+@pytest.mark.slow
+def test_mlflow_calls_the_proxy_corpus_so_and_leads_to_no_other_training(tmp_path: Path) -> None:
+    sweep = planned(tmp_path / "runs", tracked=True)
+    release(sweep)
+    spec = sweep.recipe.baseline()
+    encode(split_corpus(generate("communication", 60, seed=0), 0), spec.model, tmp_path / "corpus")
+    for of, use in ((sweep, "proxy"), (None, "private")):
+        (found,) = corpus_inputs(spec, tmp_path / "corpus", tmp_path / "none", of)
+        assert [tag.value for tag in found.tags] == [use]
+    note = run_note(sweep, sweep.recipe, sweep.trials(), [], "1").rpartition("**Go on:** ")[2]
+    assert "report one" in note
+    assert "train" not in note
