@@ -11,16 +11,7 @@ from rich.table import Table
 from sweeps.commands.console import out, print_json
 from sweeps.commands.options import RUNS, Json, Name, Storage, TrackingUri, named
 from sweeps.config.choice import OLD, split_of
-from sweeps.text.columns import (
-    SER_HEADS,
-    TPR,
-    auc_cell,
-    epsilon_cells,
-    epsilon_heads,
-    epsilon_legend,
-    ser_cells,
-    tpr_cell,
-)
+from sweeps.text.columns import SER_HEADS, TPR, attack_cells, epsilon_cells, epsilon_heads, epsilon_legend, ser_cells
 from sweeps.text.figures import labels_field, params_text, relative_change, shared_params, users_notes
 from sweeps.text.terminal import figures_table, fitting, print_line
 from trainables.records.pareto import deciding
@@ -151,9 +142,8 @@ def _cells(
         "trial": name,
         **ser_cells(metrics, interval=intervals, both=changes),
         "ΔSER": _change(metrics["ser"], baseline.get("ser")),
-        "MIA AUC": auc_cell(attack, interval=intervals and changes),
+        **attack_cells(metrics, interval=intervals and changes),
         "ΔMIA": _change(attack["mia_auc"], plain.get("mia_auc")),
-        "MIA TPR": tpr_cell(attack, interval=intervals and changes),
         **epsilon_cells(metrics),
     }
 

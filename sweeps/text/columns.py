@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from sweeps.text.figures import MARK, Metrics, audited_text, epsilon_cell, tpr_text, user_cell
+from trainables.records.pareto import deciding
 
 TPR = "mia_tpr_at_1pct_fpr"
 
@@ -32,6 +33,12 @@ def ser_cell(metrics: Metrics, name: str = "ser", *, interval: bool = False) -> 
     if name not in metrics:
         return ""
     return f"{metrics[name]:.1%}{_half(metrics, name, 100, 1) if interval else ''}"
+
+
+def attack_cells(metrics: Metrics, *, interval: bool = False) -> dict[str, str]:
+    """Return the cells of the membership attack by the headings of their columns, of the split that chooses."""
+    attack = deciding(metrics)
+    return {"MIA AUC": auc_cell(attack, interval=interval), "MIA TPR": tpr_cell(attack, interval=interval)}
 
 
 def auc_cell(metrics: Metrics, *, interval: bool = False) -> str:

@@ -14,19 +14,9 @@ from sweeps.store.plans import plan_of
 from sweeps.store.records import Point, TrialRecord
 from sweeps.store.storage import train_line
 from sweeps.store.sweep import Sweep
-from sweeps.text.columns import (
-    SER_HEADS,
-    TPR,
-    auc_cell,
-    epsilon_cells,
-    epsilon_heads,
-    epsilon_legend,
-    ser_cells,
-    tpr_cell,
-)
+from sweeps.text.columns import SER_HEADS, TPR, attack_cells, epsilon_cells, epsilon_heads, epsilon_legend, ser_cells
 from sweeps.text.figures import params_text, users_notes
 from sweeps.text.terminal import command_line
-from trainables.records.pareto import deciding
 
 _ROWS = 20
 """The largest number of the front's rows, since MLflow takes 8,000 characters."""
@@ -94,12 +84,10 @@ def run_note(sweep: Sweep, recipe: Recipe, trials: list[TrialRecord], front: lis
 
 
 def _row(heads: list[str], name: str, metrics: Mapping[str, Any], configuration: str) -> str:
-    attack = deciding(metrics)
     cells = {
         "trial": name,
         **ser_cells(metrics),
-        "MIA AUC": auc_cell(attack),
-        "MIA TPR": tpr_cell(attack),
+        **attack_cells(metrics),
         **epsilon_cells(metrics),
         "configuration": configuration,
     }
