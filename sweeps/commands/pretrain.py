@@ -166,7 +166,7 @@ def pretrain(
                             tracked.epoch(step, {"loss": loss})
 
                     try:
-                        record = train(
+                        record, names = train(
                             spec, pool, encoder, work / "checkpoint.pt", on_step=on_step, stopped=lambda: bool(asked)
                         )
                     except PretrainingStopped:
@@ -174,7 +174,7 @@ def pretrain(
                         raise interrupt_of(asked[0]) from None
                 about = describe(spec, pool, record, digest)
                 try:
-                    write_folder(folder, encoder, pieces, spec, about, corpora)
+                    write_folder(folder, encoder, pieces, spec, about, corpora, names)
                 except OSError as error:
                     if disk_full(error) is not None:
                         raise

@@ -22,8 +22,10 @@ from trainables.features.token_features import make_batch, make_table
 from trainables.features.word_pieces import WordPieces
 from trainables.pretraining.data import IGNORED, Column, Pool
 
+NAMES = "names.safetensors"
+"""The file in an encoder's folder with the learnt weights of the scores of names."""
 _NAME_SIZE = 192
-_INTENT_WEIGHT, _NAME_WEIGHT = 0.4, 0.5
+_INTENT_WEIGHT, _NAME_WEIGHT = 0.4, 1.0
 """Weight of the intents' loss beside the slots', and of the loss of name scores beside that of a corpus' own head."""
 _LEFT_OUT, _MASKED, _RANDOM = 0.15, 0.8, 0.1
 """Share of sub-words to guess, and the shares of these that a mask or a random one replaces (Devlin et al. 2019)."""
@@ -143,6 +145,11 @@ class Supervised(nn.Module):
         names = _among_own(tag_nx, tag_x, corpus_n, tag_n)
         intents = _among_own(self.intent_names(text_bh), intent_x, corpus_b, batch.intent_b)
         return loss + _NAME_WEIGHT * (names + _INTENT_WEIGHT * intents)
+
+    def learnt_names(self) -> dict[str, Tensor]:
+        """Return the weights of the scores of names, without those of any corpus' own labels."""
+        kept = ("kinds.", "tag_names.state.", "tag_names.name.", "intent_names.state.", "intent_names.name.")
+        return {name: value.cpu() for name, value in self.state_dict().items() if name.startswith(kept)}
 
 
 def column_vectors(encoder: PreTrainedModel, pieces: WordPieces, pool: Pool) -> tuple[Tensor, Tensor]:

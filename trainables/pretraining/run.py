@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 import torch
 from pydantic import ValidationError
+from safetensors.torch import save_file
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
@@ -32,7 +33,7 @@ from trainables.features.pretrained import pretrained_folder, pretrained_pieces
 from trainables.features.word_pieces import WordPieces
 from trainables.models.joint import in_bfloat16
 from trainables.pretraining.data import Pool, stage_batches
-from trainables.pretraining.objectives import Masked, Supervised, column_vectors
+from trainables.pretraining.objectives import NAMES, Masked, Supervised, column_vectors
 from trainables.pretraining.overlap import ABOUT, HASHES, hashes_of, seen_by
 from trainables.pretraining.spec import PretrainSpec, StageSpec
 from trainables.records.files import reading, save_tensors
@@ -116,8 +117,11 @@ def train(
     *,
     on_step: OnStep = lambda step, loss: None,
     stopped: Callable[[], bool] = lambda: False,
-) -> Record:
+) -> tuple[Record, dict[str, Tensor]]:
     """Train `encoder` in place, except its embeddings; resume from `checkpoint` if the file exists.
+
+    Returns:
+        The record, and the learnt weights of the scores of names (`Supervised.learnt_names`), if there are any.
 
     Args:
         encoder: the encoder from `start_of`.
@@ -157,7 +161,7 @@ def train(
         _steps(one, done, record, checkpoint, on_step, stopped)
     nn.Module.to(encoder, "cpu")
     encoder.eval()
-    return record
+    return record, objective.learnt_names() if isinstance(objective, Supervised) else {}
 
 
 @dataclass(frozen=True)
@@ -291,11 +295,12 @@ def write_folder(
     spec: PretrainSpec,
     about: dict[str, Any],
     corpora: Sequence[Iterable[Utterance]],
+    names: dict[str, Tensor] | None = None,
 ) -> None:
     """Write the encoder's folder, whole or not at all.
 
-    It holds config.json, model.safetensors (float32), tokenizer.json, pretraining.json, and the hashes of all
-    utterances.
+    It holds config.json, model.safetensors (float32), tokenizer.json, pretraining.json, the hashes of all utterances,
+    and `names.safetensors` if scores of names were learnt.
 
     Raises:
         OSError: if the folder exists already or cannot be written.
@@ -306,6 +311,8 @@ def write_folder(
         with quiet():
             encoder.save_pretrained(building)
         pieces.save_tokenizer(building)
+        if names:
+            save_file(names, building / NAMES)
         _, earlier = seen_by(pretrained_folder(spec.model.pretrained)[0])
         hashes = [hashes_of(utterance for utterances in corpora for utterance in utterances), *earlier]
         np.save(building / HASHES, np.unique(np.concatenate(hashes)))

@@ -36,7 +36,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def trained(spec: PretrainSpec, checkpoint: Path, **options: Any) -> tuple[PreTrainedModel, Record]:
     encoder = start_of(spec)
-    return encoder, train(spec, pool_of(spec), encoder, checkpoint, **options)
+    return encoder, train(spec, pool_of(spec), encoder, checkpoint, **options)[0]
 
 
 @pytest.mark.slow
