@@ -215,7 +215,8 @@ def read_schema(path: Path, wanted: str) -> Schema:
         problem = error.errors()[0]
         place, what = ".".join(map(str, problem["loc"])), problem["msg"].removeprefix("Value error, ")
         if problem["type"] == "extra_forbidden":
-            keys = {"intents": Intent, "slots": Slot}.get(str(problem["loc"][0]), Schema)
+            inside: dict[object, type[Frozen]] = {"intents": Intent, "slots": Slot}
+            keys = inside[problem["loc"][0]] if len(problem["loc"]) > 1 else Schema
             what = f"unknown key; allowed: {', '.join(keys.model_fields)}"
         elif problem["type"] in ("dict_type", "model_type", "model_attributes_type"):
             what = "allowed: {description: …}" if len(problem["loc"]) > 1 else "allowed: a mapping of names, or a list"
