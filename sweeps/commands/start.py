@@ -30,6 +30,7 @@ from sweeps.run.corpus_budget import open_budget
 from sweeps.run.prepare import Prepared, check_encoders, encode_missing, ensure_attack, num_privacy_units, open_corpora
 from sweeps.run.progress import Progress
 from sweeps.run.resources import Placement, placement
+from sweeps.run.schema_only import has_text, keep_schema_only
 from sweeps.run.session import interruptible, ray_session, stopping_jobs, worker_group
 from sweeps.run.trials import release_best, run_baseline, run_trials
 from sweeps.run.watch import ray_liveness, stall_reporter
@@ -270,6 +271,8 @@ def run_to_end(
                 ensure_attack(base, prepared, sweep.folder / "shadow", workers.run, progress.epoch)
                 if sweep.record.baseline is None:
                     run_baseline(sweep, base, prepared, workers.run, tracker, progress)
+                if sweep.record.schema_only is None and has_text(prepared):
+                    keep_schema_only(sweep, base, prepared, tracker, progress)
                 run_trials(sweep, recipe, prepared, placed, workers, tracker, progress)
             state = "finished"
             if recipe.search.secret:

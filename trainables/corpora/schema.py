@@ -98,10 +98,10 @@ class Schema(Frozen):
 
     @model_validator(mode="after")
     def _samples_have_values(self) -> Schema:
-        for name, slot in self.slots.items():
+        for slot_name, slot in self.slots.items():
             if isinstance(slot.values, str) and slot.values not in self.catalogues:
                 known = ", ".join(self.catalogues) or "a list of values"
-                raise ValueError(f"slots.{name}.values: there is no catalogue {slot.values}; allowed: {known}")
+                raise ValueError(f"slots.{slot_name}.values: there is no catalogue {slot.values}; allowed: {known}")
         if self.samples and self.intents:
             raise ValueError("samples: which intent they have is unknown; allowed: samples below each intent")
         for place, samples in self._samples_by_place.items():
@@ -112,9 +112,9 @@ class Schema(Frozen):
                     raise ValueError(f"{place}: {error}") from None
                 if lacking := next((part.slot for part in parts if part.slot and part.slot not in self.slots), None):
                     raise ValueError(f"{place}: {sample[:80]!r}: there is no slot {lacking}; allowed: one of slots")
-        for slot in self._slots_without_value:
+        for lonely in self._slots_without_value:
             raise ValueError(
-                f"slots.{slot}: a sample has it, and it has no value; allowed: values, or a catalogue's name"
+                f"slots.{lonely}: a sample has it, and it has no value; allowed: values, or a catalogue's name"
             )
         return self
 

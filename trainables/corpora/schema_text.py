@@ -15,7 +15,9 @@ from typing import NamedTuple
 
 from trainables.corpora.types import NO_INTENT, Utterance
 
-VARIANTS, VARIANTS_WITHOUT_SLOTS = 6, 3
+UTTERANCES = 2_500
+"""Number of utterances, if the samples allow as many."""
+VARIANTS, VARIANTS_WITHOUT_SLOTS = 40, 3
 """Most variants of a sample with slots, and of one without, which differ in the words before and after it alone."""
 _BEFORE, _AFTER = 0.3, 0.15
 """Share of the variants that words stand before, and after."""
@@ -66,14 +68,14 @@ class Samples:
         return sum(map(len, self.samples.values()))
 
 
-def make_text(given: Samples, *, most: int | None = None, seed: int = 0) -> list[Utterance]:
+def make_text(given: Samples, *, most: int = UTTERANCES, seed: int = 0) -> list[Utterance]:
     """Return utterances with their labels, each once.
 
     Each round makes one variant of every sample, so that a smaller number has all samples in it as long as it can.
     Values are drawn from a shuffled bag, so that all of a slot's are used about equally often.
 
     Args:
-        most: the most utterances; None: all variants.
+        most: the most utterances.
         seed: seed of the values, and of the words before and after.
     """
     rng = random.Random(seed)
