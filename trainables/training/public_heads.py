@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import cross_entropy
 
 from edp.spec import UserError
 from trainables.config import BERTSpec
@@ -123,6 +124,10 @@ def _kept_from_text(spec: BERTSpec, corpus: EncodedCorpus, start: Weights | None
 def from_text(spec: BERTSpec, corpus: EncodedCorpus, start: Weights | None, steps: int = STEPS) -> Weights:
     """Return heads that are trained on the text of the schema, without privacy.
 
+    The loss is the mean over tokens of the slots' plus the mean over utterances of the intents'. With sums over an
+    utterance's tokens, as a trial has them, the slots' scores become so sure that private steps cannot correct them:
+    SNIPS at epsilon 1 has a SER of 36 instead of 15 %.
+
     Args:
         corpus: the corpus as `spec` reads it (`EncodedCorpus.for_model`).
         start: the weights to begin with; None: zero.
@@ -133,11 +138,17 @@ def from_text(spec: BERTSpec, corpus: EncodedCorpus, start: Weights | None, step
     size = corpus.size("schema")
     order_n = np.argsort(corpus.lengths("schema"), kind="stable")
     batches: list[Batch] = [corpus.batch("schema", order_n[at : at + _AT_ONCE]) for at in range(0, size, _AT_ONCE)]
+    tokens = sum(int(batch.lengths_b.sum()) for batch in batches)
     optimizer = torch.optim.SGD(model.parameters(), lr=_RATE, momentum=_MOMENTUM)
     for _ in range(steps):
         optimizer.zero_grad()
         for batch in batches:
-            (model.loss(batch).sum() / size).backward()
+            assert batch.tags_bt is not None, "batches of a corpus have labels"
+            assert batch.intent_b is not None, "batches of a corpus have labels"
+            output = model.outputs(batch)
+            slots = model.crf.nll(output.emissions_btk, batch.tags_bt, output.mask_bt).sum() / tokens
+            intents = cross_entropy(output.intent_logits_bi, batch.intent_b, reduction="sum") / size
+            (slots + intents).backward()
         optimizer.step()
     return {name: weight.detach() for name, weight in model.state_dict().items()}
 
