@@ -29,7 +29,7 @@ from trainables.records.files import reading, save_tensors
 
 Weights = dict[str, Tensor]
 
-STEPS, _RATE, _MOMENTUM = 200, 60.0, 0.9
+_STEPS, _RATE, _MOMENTUM = 200, 60.0, 0.9
 """Full-batch steps on the text. More change little: the text is small, and the loss convex."""
 _AT_ONCE = 512
 """Utterances of a pass."""
@@ -121,7 +121,9 @@ def _kept_from_text(spec: BERTSpec, corpus: EncodedCorpus, start: Weights | None
     return found
 
 
-def from_text(spec: BERTSpec, corpus: EncodedCorpus, start: Weights | None, steps: int = STEPS) -> Weights:
+def from_text(
+    spec: BERTSpec, corpus: EncodedCorpus, start: Weights | None, rows_n: np.ndarray | None = None
+) -> Weights:
     """Return heads that are trained on the text of the schema, without privacy.
 
     The loss is the mean over tokens of the slots' plus the mean over utterances of the intents'. With sums over an
@@ -131,16 +133,18 @@ def from_text(spec: BERTSpec, corpus: EncodedCorpus, start: Weights | None, step
     Args:
         corpus: the corpus as `spec` reads it (`EncodedCorpus.for_model`).
         start: the weights to begin with; None: zero.
+        rows_n: utterances of the text; None: all.
     """
     model = _new_heads(spec, corpus)
     if start is not None:
         model.load_state_dict(start)
-    size = corpus.size("schema")
-    order_n = np.argsort(corpus.lengths("schema"), kind="stable")
+    rows_n = np.arange(corpus.size("schema")) if rows_n is None else rows_n
+    size = len(rows_n)
+    order_n = rows_n[np.argsort(corpus.lengths("schema")[rows_n], kind="stable")]
     batches: list[Batch] = [corpus.batch("schema", order_n[at : at + _AT_ONCE]) for at in range(0, size, _AT_ONCE)]
     tokens = sum(int(batch.lengths_b.sum()) for batch in batches)
     optimizer = torch.optim.SGD(model.parameters(), lr=_RATE, momentum=_MOMENTUM)
-    for _ in range(steps):
+    for _ in range(_STEPS):
         optimizer.zero_grad()
         for batch in batches:
             assert batch.tags_bt is not None, "batches of a corpus have labels"
