@@ -39,7 +39,7 @@ _GAP = 1_000
 
 def repair_command(name: Name = None, storage: Storage = RUNS, as_json: Json = False) -> None:
     """Make a sweep's study anew from its trials' folders if study.db is missing or broken, and say what is lost."""
-    found = repair(named(storage, name))
+    found = repair(named(storage, name, with_end=False))
     if as_json:
         print_json(found)
         return

@@ -167,6 +167,7 @@ def _begin(tracker: Tracker, sweep: Sweep, recipe_name: str, recipe: Recipe, pla
             run_id=run_id,
             wanted=draw_number(recipe.search.trials) if recipe.search.secret else recipe.search.trials,
             pid=os.getpid(),
+            end_due=True,
             settings=digests_of(recipe),
         )
     )
@@ -214,7 +215,7 @@ def resume_sweep(
         with ray_session(sweep.log, progress.say):
             placed = placement(recipe.training, recipe.resources, recipe.search)
             progress.say(f"sweep {sweep.name}: {placed.line}; Ray's log: {sweep.log}")
-            sweep.update(state="running", pid=os.getpid(), error=None, **moved)
+            sweep.update(state="running", pid=os.getpid(), error=None, end_due=True, **moved)
             tracker.reopen(record.run_id)
             if any(split_of(point.metrics) == "test" for trial in sweep.trials() for point in trial.points):
                 progress.say(f"{OLD}They are now compared with validation figures of new trials.")

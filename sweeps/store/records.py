@@ -57,6 +57,8 @@ class SweepRecord(Frozen):
     baseline_tracked: bool = False
     """True once MLflow has everything about the baseline."""
     error: str | None = None
+    end_due: bool = False
+    """True from the start of a driver until MLflow has the sweep's end. If the driver has died, the end is missing."""
     examples: int | None = None
     """Training utterances."""
     settings: dict[str, str] | None = None
