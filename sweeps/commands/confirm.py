@@ -58,7 +58,9 @@ def confirm_command(
     """Train the front, or one point, again with new seeds, and show means and 95 % intervals of its figures."""
     load("sweeps.commands.finish")
     name, point = name_and_point(storage, name, point)
-    document = confirm(named(storage, name), seeds, Progress(err), tracking_uri, point)
+    sweep, progress = named(storage, name), Progress(err)
+    with progress.doing("preparing the trainings"):
+        document = confirm(sweep, seeds, progress, tracking_uri, point)
     if as_json:
         print_json(document)
     else:
