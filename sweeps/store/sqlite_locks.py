@@ -106,6 +106,11 @@ def _waiting(dialect: Any, record: Any, arguments: Any, options: dict[str, Any])
         options.setdefault("factory", PatientConnection)
 
 
+def wait_at_most(seconds: float) -> None:
+    """Let this process wait so long for a file, its own study apart: a page has to answer, and shows what it had."""
+    PatientConnection.patience_s = seconds
+
+
 def is_locked(error: BaseException) -> bool:
     """Return True if a locked SQLite file caused `error`."""
     return any(code & 0xFF == sqlite3.SQLITE_BUSY for code in _codes(error))
