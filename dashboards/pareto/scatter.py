@@ -194,12 +194,13 @@ def _bands(values: list[float], x: Axis, theme: str, narrow: bool) -> tuple[list
 
 
 def _reference_lines(snapshot: Snapshot, x: Axis, y: Axis, theme: str) -> tuple[list[Figure], list[Figure]]:
-    """Return dashed lines at the SGD baseline, dotted lines at an attack that guesses, and their labels."""
+    """Return lines at the SGD baseline, the schema alone, and an attack that guesses, and their labels."""
     muted = THEMES[theme]["muted"]
     shapes, notes = [], []
     for axis, along, across in ((x, "x", "y"), (y, "y", "x")):
         for value, words, dash in (
             (snapshot.baseline.get(axis.key), "SGD", "dash"),
+            (snapshot.schema_only.get(axis.key), "schema alone", "dashdot"),
             (GUESSING.get(axis.key.removeprefix("valid_")), "guessing", "dot"),
         ):
             if not is_number(value) or (axis.log and value <= 0):

@@ -29,6 +29,7 @@ from sweeps.commands.plan import plan_command
 from sweeps.commands.pretrain import pretrain_command
 from sweeps.commands.repair import repair_command
 from sweeps.commands.run import resume_command, run_command
+from sweeps.commands.schema_only import schema_only_command
 from sweeps.commands.status import list_command, status_command
 from sweeps.commands.stopping import SweepStopped
 from sweeps.commands.train import train_command
@@ -71,6 +72,7 @@ for _name, _command in (  # in the order of `--help`
     ("train", train_command),
     ("attack", attack_command),
     ("plan", plan_command),
+    ("schema-only", schema_only_command),
     ("account", account_command),
     ("verify", verify_command),
     ("epsilon", epsilon_command),

@@ -30,6 +30,7 @@ from sweeps.run.corpus_budget import open_budget
 from sweeps.run.prepare import Prepared, check_encoders, encode_missing, ensure_attack, num_privacy_units, open_corpora
 from sweeps.run.progress import Progress
 from sweeps.run.resources import Placement, placement
+from sweeps.run.schema_only import has_text, keep_schema_only
 from sweeps.run.session import interruptible, ray_session, stopping_jobs, worker_group
 from sweeps.run.trials import release_best, run_baseline, run_trials
 from sweeps.run.watch import ray_liveness, stall_reporter
@@ -279,6 +280,9 @@ def run_to_end(
                 if sweep.record.baseline is None:
                     progress.step("training the SGD baseline")
                     run_baseline(sweep, base, prepared, workers.run, tracker, progress)
+                if sweep.record.schema_only is None and has_text(prepared):
+                    progress.step("measuring what the schema says alone")
+                    keep_schema_only(sweep, base, prepared, tracker, progress)
                 progress.step("running trials")
                 run_trials(sweep, recipe, prepared, placed, workers, tracker, progress)
                 progress.step("ending the workers")
