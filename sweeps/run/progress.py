@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 from rich.console import Console, ConsoleDimensions, RenderableType
 from rich.progress import track
+from rich.segment import SegmentLines
 from rich.spinner import Spinner
 from rich.table import Table
 
@@ -91,7 +92,7 @@ class Progress:
         """Blocks that the display serves: those of `doing`, and the one of the trials."""
         self._step, self._step_began = Spinner("dots"), time.monotonic()
         self._what = ""
-        self._in_trials, self._drawn = False, (ConsoleDimensions(0, 0), Table())
+        self._in_trials, self._drawn = False, (ConsoleDimensions(0, 0), SegmentLines([]))
         self.wanted, self.epochs, self.already = 0, 0, 0
         self._began = time.monotonic()
         self.waiting: dict[str, float] = {}
@@ -154,7 +155,7 @@ class Progress:
 
     def _shown(self) -> RenderableType:
         if self._in_trials:
-            return self._newest_table()
+            return self._newest_trials()
         what = f"{next(iter(self.waiting))}: waiting for its workers" if self.waiting else self._what
         self._step.update(text=f"{what}, {time.monotonic() - self._step_began:.0f} s")
         return self._step if what else ""
@@ -267,16 +268,17 @@ class Progress:
         """Let the live table show what has changed."""
         self._drawn = ConsoleDimensions(0, 0), self._drawn[1]
 
-    def _newest_table(self) -> Table:
-        """Return the table with as many of the newest trials as the terminal has lines for."""
-        drawn, table = self._drawn
+    def _newest_trials(self) -> SegmentLines:
+        """Return the lines of a table with as many of the newest trials as the terminal has room for."""
+        drawn, shown = self._drawn
         if drawn != (size := self.console.size):
             for most in range(_SHOWN, 0, -1):
-                table = self._table(most)
-                if len(self.console.render_lines(table, pad=False)) < size.height:
+                lines = self.console.render_lines(self._table(most), pad=False)
+                if len(lines) < size.height:
                     break
-            self._drawn = size, table
-        return table
+            shown = SegmentLines(lines, new_lines=True)
+            self._drawn = size, shown
+        return shown
 
     def _table(self, most: int = _SHOWN) -> Table:
         return fitting(self.console, (self._table_of(whole, most) for whole in (True, False)))
