@@ -92,7 +92,8 @@ def reading(path: Path) -> Iterator[None]:
 
 
 def _not_now(path: Path, error: Exception) -> UserError:
-    return UserError(f"{path} cannot be read now ({one_line(error)}); allowed: another try, with more memory")
+    why = getattr(error, "strerror", None) or one_line(error)
+    return UserError(f"{path} cannot be read now ({why}); allowed: another try, with more memory or open files")
 
 
 # Building an adapter takes far longer than reading a file with it.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import signal
@@ -21,6 +22,7 @@ from sweeps.store.study import StudyGone, read_study
 from tests.conftest import Command
 from tests.support.studies import result, sweep, trials
 from tests.support.synthetic import sweep_of
+from trainables.records.files import BrokenFile, read_json
 
 
 @contextmanager
@@ -138,6 +140,16 @@ def test_want_of_memory_or_disk_is_not_a_broken_study(
         with pytest.raises(UserError, match="cannot be read now") as refused:
             made.trials()
         assert "repair" not in str(refused.value)
+
+
+def test_want_of_memory_or_open_files_is_not_a_broken_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "curve.json"
+    file.write_text("[]")
+    for number in (errno.EMFILE, errno.ENOMEM):
+        monkeypatch.setattr(Path, "read_bytes", _raising(OSError(number, "too little of it")))
+        with pytest.raises(UserError, match="cannot be read now \\(too little of it\\)") as refused:
+            read_json(file, list[float])
+        assert not isinstance(refused.value, BrokenFile), "repair would put it aside"
 
 
 def _raising(error: BaseException) -> Callable[..., object]:
