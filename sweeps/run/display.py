@@ -24,7 +24,7 @@ class _Rewrapped(LiveRender):
         self._widths: list[int] = []
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        drawn = list(super().__rich_console__(console, options))
+        drawn = [part for part in super().__rich_console__(console, options) if isinstance(part, Segment)]
         self._widths = [Segment.get_line_length(line) for line in Segment.split_lines(drawn)]
         return drawn
 

@@ -31,6 +31,8 @@ PATIENCE_S = 10.0
 
 _SHOWN = 18
 """Rows of the live table, which shows the newest trials."""
+_ROW_LINES = 4
+"""Lines that a row may take in a narrow terminal."""
 
 _SER = SER_HEADS[0]
 _COSTS = ("gpu_seconds", "worker_seconds")
@@ -92,6 +94,8 @@ class Progress:
         """Blocks that the display serves: those of `doing`, and the one of the trials."""
         self._step, self._step_began = Spinner("dots"), time.monotonic()
         self._what = ""
+        self._room = _SHOWN
+        """Rows of the live table for which the terminal is taken to have lines."""
         self._in_trials, self._drawn = False, (ConsoleDimensions(0, 0), SegmentLines([]))
         self.wanted, self.epochs, self.already = 0, 0, 0
         self._began = time.monotonic()
@@ -156,9 +160,11 @@ class Progress:
     def _shown(self) -> RenderableType:
         if self._in_trials:
             return self._newest_trials()
-        what = f"{next(iter(self.waiting))}: waiting for its workers" if self.waiting else self._what
-        self._step.update(text=f"{what}, {time.monotonic() - self._step_began:.0f} s")
-        return self._step if what else ""
+        what, began = self._what, self._step_began
+        for waits, since in list(self.waiting.items())[:1]:
+            what, began = f"{waits}: waiting for its workers", since
+        self._step.update(text=f"{what}, {time.monotonic() - began:.0f} s")
+        return self._step
 
     def expect(self, trials: int, already: int, epochs: int) -> None:
         """Set the number of trials, the number of those that have already ended, and the epochs of each."""
@@ -252,7 +258,7 @@ class Progress:
 
     def _left(self) -> str:
         """Return the number of trials that have not ended, with the time that they may take."""
-        ended = sum(row.state in ("complete", "stopped", "failed", "refused") for row in self._rows.values())
+        ended = sum(row.state in ("complete", "stopped", "failed", "refused") for row in list(self._rows.values()))
         left = self.wanted - self.already - ended
         if not ended or left <= 0:
             return f"{max(left, 0)} to go"
@@ -262,7 +268,7 @@ class Progress:
     @property
     def _cost(self) -> str:
         """The metric of the cost column: GPU-seconds if any trial has used a GPU, else worker-seconds."""
-        return _COSTS[0] if any(row.metrics.get(_COSTS[0]) for row in self._rows.values()) else _COSTS[1]
+        return _COSTS[0] if any(row.metrics.get(_COSTS[0]) for row in list(self._rows.values())) else _COSTS[1]
 
     def _redraw(self) -> None:
         """Let the live table show what has changed."""
@@ -272,10 +278,14 @@ class Progress:
         """Return the lines of a table with as many of the newest trials as the terminal has room for."""
         drawn, shown = self._drawn
         if drawn != (size := self.console.size):
-            for most in range(_SHOWN, 0, -1):
-                lines = self.console.render_lines(self._table(most), pad=False)
-                if len(lines) < size.height:
+            while True:
+                lines = self.console.render_lines(self._table(self._room), pad=False)
+                missing = len(lines) + 1 - size.height
+                if missing <= 0 or self._room == 1:
                     break
+                self._room = max(1, self._room - max(1, missing // _ROW_LINES))
+            if missing < -_ROW_LINES:  # one more may fit the next time
+                self._room = min(_SHOWN, self._room + 1)
             shown = SegmentLines(lines, new_lines=True)
             self._drawn = size, shown
         return shown

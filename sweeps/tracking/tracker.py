@@ -153,24 +153,26 @@ class Tracker:
         def send() -> str:
             every = {**tags, **nesting, **described, **owner_tags(self._storage), **source_tags()}
             every |= {"mlflow.user": person(), _START: word}
-            lost: Exception | None = None
             try:
-                self.client.create_run(self.experiment_id, self._now(), run_name=name, tags=every)
-            except _TROUBLE as error:
-                lost = error
-            # MLflow's client repeats a request whose answer was lost. The store may then hold a run that nobody knows,
-            # or two.
-            made: list[Run] = list(self.client.search_runs([self.experiment_id], f"tags.`{_START}` = '{word}'"))
-            if lost is not None and not made:
-                raise lost
-            for twin in made[1:]:
-                self.client.delete_run(twin.info.run_id)
-            return str(made[0].info.run_id)
+                run: Run = self.client.create_run(self.experiment_id, self._now(), run_name=name, tags=every)
+            except _TROUBLE:
+                if not (made := self._started_with(word)):
+                    raise
+                run = made[0]
+            # MLflow's client repeats a request whose answer was lost, and the store then holds the run twice.
+            with suppress(*_TROUBLE):
+                for twin in self._started_with(word):
+                    if twin.info.run_id != run.info.run_id:
+                        self.client.delete_run(twin.info.run_id)
+            return str(run.info.run_id)
 
         run_id = self._sent(send)
         if run_id is not None:
             self._on_run(run_id, lambda run: self.client.log_batch(run, params=_shown(params)))
         return run_id
+
+    def _started_with(self, word: str) -> list[Run]:
+        return list(self.client.search_runs([self.experiment_id], f"tags.`{_START}` = '{word}'"))
 
     def log(self, run_id: str | None, metrics: Mapping[str, float], step: int = 0) -> None:
         """Log one batch of metrics, without NaN. An infinite metric becomes a tag: MLflow would store 1.8e308."""
