@@ -17,14 +17,15 @@ from __future__ import annotations
 import re
 from importlib.resources import files
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
-from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic import AfterValidator, Field, ValidationError, field_validator, model_validator
 
 from edp.spec import Frozen, UserError
 from trainables.config import CorpusSpec
 from trainables.corpora.generators import GENERATED, label_names
 from trainables.corpora.labels import Labels
+from trainables.corpora.schema_imports import content_of
 from trainables.corpora.schema_text import Samples, make_text, parts_of
 from trainables.corpora.types import NO_INTENT, SURROGATE, UNKNOWN, LabelNames, Splits, Utterance
 
@@ -34,7 +35,13 @@ SCHEMAS = tuple(sorted({*(one.name.removesuffix(".yaml") for one in _FOLDER.iter
 _MAX_NAME = 200
 
 
-Words = Annotated[tuple[str, ...], Field(description="a list of texts")]
+def _with_words(given: tuple[str, ...]) -> tuple[str, ...]:
+    if any(not one.split() or SURROGATE.search(one) or "\0" in one for one in given):
+        raise ValueError("a text has no words, or characters that no file can store; allowed: text")
+    return given
+
+
+Words = Annotated[tuple[str, ...], AfterValidator(_with_words), Field(description="a list of texts")]
 
 
 class Intent(Frozen):
@@ -112,9 +119,9 @@ class Schema(Frozen):
                     raise ValueError(f"{place}: {error}") from None
                 if lacking := next((part.slot for part in parts if part.slot and part.slot not in self.slots), None):
                     raise ValueError(f"{place}: {sample[:80]!r}: there is no slot {lacking}; allowed: one of slots")
-        for slot in self._slots_without_value:
+        for empty in self._slots_without_value:
             raise ValueError(
-                f"slots.{slot}: a sample has it, and it has no value; allowed: values, or a catalogue's name"
+                f"slots.{empty}: a sample has it, and it has no value; allowed: values, or a catalogue's name"
             )
         return self
 
@@ -171,14 +178,30 @@ def whole_schema(spec: CorpusSpec, field: str = "corpus") -> Schema | None:
     Raises:
         UserError: as `schema_of`.
     """
-    if spec.schema is None:
-        return None
-    path = Path(str(_FOLDER / f"{spec.schema}.yaml")) if spec.schema in SCHEMAS else Path(spec.schema).expanduser()
-    if spec.schema in GENERATED and not path.is_file():
-        intents, slots = label_names(spec.schema)
-        return Schema(intents=dict.fromkeys(intents, Intent()), slots=dict.fromkeys(slots, Slot()))
-    wanted = f"{field}.schema = {spec.schema}"
-    if not path.is_file():
+    return find_schema(spec.schema, f"{field}.schema = {spec.schema}").schema if spec.schema is not None else None
+
+
+class ReadSchema(NamedTuple):
+    """A schema, and what of its files was not read, with counts."""
+
+    schema: Schema
+    unread: tuple[str, ...] = ()
+
+
+def find_schema(name: str, wanted: str) -> ReadSchema:
+    """Return the schema of a name that comes along, or of a file, folder or zip.
+
+    Args:
+        wanted: the setting and its value, for error messages.
+
+    Raises:
+        UserError: as `schema_of`.
+    """
+    path = Path(str(_FOLDER / f"{name}.yaml")) if name in SCHEMAS else Path(name).expanduser()
+    if name in GENERATED and not path.is_file():
+        intents, slots = label_names(name)
+        return ReadSchema(Schema(intents=dict.fromkeys(intents, Intent()), slots=dict.fromkeys(slots, Slot())))
+    if not path.exists():
         raise UserError(f"{wanted}: there is no such file; allowed: a YAML file, {', '.join(SCHEMAS)}")
     return read_schema(path, wanted)
 
@@ -193,8 +216,8 @@ def public_text(spec: CorpusSpec, field: str = "corpus") -> list[Utterance]:
     return make_text(found.text) if found is not None else []
 
 
-def read_schema(path: Path, wanted: str) -> Schema:
-    """Read a schema file, all of whose scalars are text: `yes` and `2` are names like others.
+def read_schema(path: Path, wanted: str) -> ReadSchema:
+    """Read a schema of one of the formats of `trainables.corpora.schema_imports`.
 
     Args:
         wanted: the setting and its value, for error messages.
@@ -202,18 +225,12 @@ def read_schema(path: Path, wanted: str) -> Schema:
     Raises:
         UserError: in one line.
     """
-    import yaml  # slow to import, and most commands read no schema
-
-    from trainables.records.yaml_files import CheckedMappings, read_yaml
-
-    class Reader(CheckedMappings, yaml.BaseLoader):
-        """A loader of text that refuses duplicate keys, and aliases without end."""
-
+    content, unread = content_of(path)
     try:
-        found = Schema.model_validate(read_yaml(path, Reader, "schema"))
+        found = Schema.model_validate(content)
     except ValidationError as error:
         problem = error.errors()[0]
-        place, what = ".".join(map(str, problem["loc"])), problem["msg"].removeprefix("Value error, ")
+        place, what = " ".join(".".join(map(str, problem["loc"])).split()), problem["msg"].removeprefix("Value error, ")
         if problem["type"] == "extra_forbidden":
             inside: dict[object, type[Frozen]] = {"intents": Intent, "slots": Slot}
             keys = inside[problem["loc"][0]] if len(problem["loc"]) > 1 else Schema
@@ -223,7 +240,7 @@ def read_schema(path: Path, wanted: str) -> Schema:
         raise UserError(f"{wanted}: {place + ': ' if place else ''}{what}") from None
     if not found.intents and not found.slots:
         raise UserError(f"{wanted}: it has no label; allowed: at least two intents, or a slot")
-    return found
+    return ReadSchema(found, unread)
 
 
 HEADING = """\
