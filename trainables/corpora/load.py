@@ -121,7 +121,8 @@ def _place(record: Record) -> str:
 def corpus_digest(spec: CorpusSpec, field: str = "corpus") -> str:
     """Return a digest of the splits that `load_corpus(spec)` returns.
 
-    It depends on the content of the files or the grammar, on the sample and on the seed, but not on the files' folder.
+    It depends on the content of the files, the grammar or a schema's text, on the sample and on the seed, but not on
+    the files' folder.
 
     Args:
         field: the recipe's name of the corpus, for error messages.
@@ -141,6 +142,9 @@ def corpus_digest(spec: CorpusSpec, field: str = "corpus") -> str:
     path = find_corpus(spec, field)
     format = detect_format(path) if spec.format == "auto" else spec.format
     digest.update(f"{format}\n{spec.utterances}".encode())
+    if format == "schema":  # whose files hold more than makes its text
+        digest.update(json.dumps(read_corpus(path, format)).encode())
+        return digest.hexdigest()
     accents = False
     for file in corpus_files(path, format):
         if spec.split == "published":

@@ -14,7 +14,10 @@ intents alone.
 
 from __future__ import annotations
 
+import functools
+import hashlib
 import re
+from contextlib import suppress
 from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
@@ -25,7 +28,7 @@ from edp.spec import Frozen, UserError
 from trainables.config import CorpusSpec
 from trainables.corpora.generators import GENERATED, label_names
 from trainables.corpora.labels import Labels
-from trainables.corpora.schema_imports import content_of
+from trainables.corpora.schema_imports import MAX_BYTES, content_of
 from trainables.corpora.schema_text import Samples, make_text, parts_of
 from trainables.corpora.types import NO_INTENT, SURROGATE, UNKNOWN, LabelNames, Splits, Utterance
 
@@ -188,6 +191,11 @@ class ReadSchema(NamedTuple):
     unread: tuple[str, ...] = ()
 
 
+def schema_path(name: str) -> Path:
+    """Return the path of the schema of a name that comes along, or of a file, folder or zip, which need not exist."""
+    return Path(str(_FOLDER / f"{name}.yaml")) if name in SCHEMAS else Path(name).expanduser()
+
+
 def find_schema(name: str, wanted: str) -> ReadSchema:
     """Return the schema of a name that comes along, or of a file, folder or zip.
 
@@ -197,11 +205,17 @@ def find_schema(name: str, wanted: str) -> ReadSchema:
     Raises:
         UserError: as `schema_of`.
     """
-    path = Path(str(_FOLDER / f"{name}.yaml")) if name in SCHEMAS else Path(name).expanduser()
+    path = schema_path(name)
     if name in GENERATED and not path.is_file():
         intents, slots = label_names(name)
         return ReadSchema(Schema(intents=dict.fromkeys(intents, Intent()), slots=dict.fromkeys(slots, Slot())))
-    if not path.exists():
+    try:
+        there = path.is_file() or path.is_dir()
+    except OSError as error:  # such as a folder without permission, or a name that is too long
+        raise UserError(
+            f"{wanted}: it leads nowhere ({error.strerror}); allowed: a path that can be followed"
+        ) from None
+    if not there:
         raise UserError(f"{wanted}: there is no such file; allowed: a YAML file, {', '.join(SCHEMAS)}")
     return read_schema(path, wanted)
 
@@ -225,6 +239,16 @@ def read_schema(path: Path, wanted: str) -> ReadSchema:
     Raises:
         UserError: in one line.
     """
+    digest = None
+    if path.is_file() and path.stat().st_size <= MAX_BYTES:
+        with suppress(OSError), path.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+    return _read(path, wanted, digest) if digest is not None else _read.__wrapped__(path, wanted)
+
+
+@functools.lru_cache(maxsize=16)
+def _read(path: Path, wanted: str, digest: str | None = None) -> ReadSchema:
+    """Return `read_schema`. With `digest` as an argument, the cache misses if the file changes."""
     content, unread = content_of(path)
     try:
         found = Schema.model_validate(content)
