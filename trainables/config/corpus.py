@@ -141,7 +141,9 @@ class CorpusSpec(Frozen):
         return self
 
     def check_public(self, field: str) -> None:
-        """Raise if a corpus that is read as public has a schema or a budget.
+        """Raise if a corpus that is read as public has a budget, or a schema that is not the proxy corpus'.
+
+        The heads of the proxy corpus may begin at those of its schema's text, as the private corpus' do.
 
         Raises:
             ValueError: with the field of the corpus.
@@ -151,8 +153,8 @@ class CorpusSpec(Frozen):
                 f"{field}.budget: this corpus is read as public, and no ε bounds what is learnt from it; "
                 "allowed: a budget of the private corpus alone (corpus.budget)"
             )
-        if self.schema is not None:
+        if self.schema is not None and field != "search.proxy":
             raise ValueError(
                 f"{field}.schema = {self.schema}: this corpus is read as public, and so are its labels; "
-                "allowed: null, and a schema of the private corpus (corpus.schema)"
+                "allowed: null, and a schema of the private corpus (corpus.schema) or of search.proxy"
             )
