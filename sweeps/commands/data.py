@@ -27,6 +27,7 @@ from trainables.corpora import SCHEMAS
 from trainables.corpora.labels import FEW, TASKS, LabelCounts, labels_of, utterances_of_labels
 from trainables.corpora.schema import find_schema, skeleton
 from trainables.corpora.schema_text import make_text, marked
+from trainables.corpora.text_overlap import TextOverlap
 
 data = typer.Typer(
     no_args_is_help=True, help="Corpora: download public ones with pinned digests, generate some, check your own."
@@ -124,7 +125,10 @@ def check(
     ] = "auto",
     as_json: Json = False,
 ) -> None:
-    """Read a whole corpus, check it as training does, and count its utterances, labels and users."""
+    """Read a whole corpus, check it as training does, and count its utterances, labels and users.
+
+    With a schema that has samples, also count how much of its text is in the corpus.
+    """
     summary = dataclasses.asdict(corpora.check_corpus(_spec(corpus, format, column, schema, quoting)))
     if as_json:
         print_json(summary)
@@ -151,6 +155,10 @@ def check(
         )
     if summary["unread"]:
         print_line(out, f"not read: {', '.join(summary['unread'])}")
+    if summary["schema_unread"]:
+        print_line(out, f"not read of the schema: {', '.join(summary['schema_unread'])}")
+    if summary["schema_text"]:
+        print_line(out, f"schema: {TextOverlap(**summary['schema_text']).words()}")
 
 
 @data.command("schema")

@@ -16,9 +16,11 @@ from trainables.corpora.generators import GENERATED, MAX_GENERATED, generate, gr
 from trainables.corpora.labels import LabelCounts, labels_of
 from trainables.corpora.public import find_corpus
 from trainables.corpora.readers import read_corpus, read_records
-from trainables.corpora.schema import bound_by, schema_of
+from trainables.corpora.schema import bound_by, find_schema, schema_of
+from trainables.corpora.schema_text import make_text
 from trainables.corpora.splits import LabelWithoutTrainError, folded, has_accented_twins, sample_corpus, split_corpus
 from trainables.corpora.tables import reads_otherwise
+from trainables.corpora.text_overlap import text_overlap
 from trainables.corpora.types import CorpusSummary, Record, Splits, Utterance
 
 GENERATED_UTTERANCES = 10_000  # default of `CorpusSpec.utterances` for a generated corpus
@@ -83,6 +85,11 @@ def check_corpus(spec: CorpusSpec) -> CorpusSummary:
     if not is_generated(spec):
         records = read_records(find_corpus(spec), spec.format, spec.columns, spec.quoting)
     contradictions = _contradictions(records)
+    schema, unread = find_schema(spec.schema, f"corpus.schema = {spec.schema}") if spec.schema else (None, ())
+    text = make_text(schema.text) if schema is not None else []
+    every = [record.utterance for record in records]
+    if text and not records:  # with a schema, the splits lack utterances and slots of the corpus
+        every = load_corpus(spec.model_copy(update={"schema": None})).utterances
     return CorpusSummary(
         name=spec.name,
         task=labels.task,
@@ -99,6 +106,8 @@ def check_corpus(spec: CorpusSpec) -> CorpusSummary:
         contradictions=len(contradictions),
         contradiction=_place(contradictions[0]) if contradictions else None,
         unread=sorted({column for record in records for column in record.unread}),
+        schema_text=asdict(text_overlap(text, every)) if text else None,
+        schema_unread=list(unread),
     )
 
 

@@ -73,11 +73,13 @@ def read_records(
 
 def _schema(path: Path) -> Iterator[Record]:
     """Make the text of a schema; the line is that of `edp-sweep data text --output`."""
-    made = make_text(read_schema(path, str(path)).schema.text)
+    schema, unread = read_schema(path, str(path))
+    made = make_text(schema.text)
     if not made:
         raise problem(path, None, "the schema has no samples to make text of; allowed: one with samples")
     for line, one in enumerate(made, start=1):
-        yield checked(list(one.tokens), list(one.tags), one.intent or None, Path(f"{path} (its text)"), line)
+        record = checked(list(one.tokens), list(one.tags), one.intent or None, Path(f"{path} (its text)"), line)
+        yield record._replace(unread=unread)
 
 
 def _three_file(folder: Path) -> Iterator[Record]:

@@ -39,8 +39,9 @@ _MAX_NAME = 200
 
 
 def _with_words(given: tuple[str, ...]) -> tuple[str, ...]:
-    if any(not one.split() or SURROGATE.search(one) or "\0" in one for one in given):
-        raise ValueError("a text has no words, or characters that no file can store; allowed: text")
+    for number, one in enumerate(given, start=1):
+        if not one.split() or SURROGATE.search(one) or "\0" in one:
+            raise ValueError(f"text {number} has no words, or characters that no file can store; allowed: words")
     return given
 
 
@@ -254,13 +255,17 @@ def _read(path: Path, wanted: str, digest: str | None = None) -> ReadSchema:
         found = Schema.model_validate(content)
     except ValidationError as error:
         problem = error.errors()[0]
-        place, what = " ".join(".".join(map(str, problem["loc"])).split()), problem["msg"].removeprefix("Value error, ")
+        # Below a label's key, only numbers are the file's own: others name a member of a union.
+        parts = [str(part) for depth, part in enumerate(problem["loc"]) if depth < 3 or isinstance(part, int)]
+        place, what = " ".join(".".join(parts).split()), problem["msg"].removeprefix("Value error, ")
         if problem["type"] == "extra_forbidden":
             inside: dict[object, type[Frozen]] = {"intents": Intent, "slots": Slot}
             keys = inside[problem["loc"][0]] if len(problem["loc"]) > 1 else Schema
             what = f"unknown key; allowed: {', '.join(keys.model_fields)}"
         elif problem["type"] in ("dict_type", "model_type", "model_attributes_type"):
             what = "allowed: {description: …}" if len(problem["loc"]) > 1 else "allowed: a mapping of names, or a list"
+        elif problem["type"] in ("tuple_type", "string_type"):
+            what = f"allowed: a list of texts{', or the name of a catalogue' if parts[-1] == 'values' else ''}"
         raise UserError(f"{wanted}: {place + ': ' if place else ''}{what}") from None
     if not found.intents and not found.slots:
         raise UserError(f"{wanted}: it has no label; allowed: at least two intents, or a slot")

@@ -296,6 +296,6 @@ def test_names_in_a_zip_lead_nowhere(tmp_path: Path) -> None:
 
 def test_names_that_no_file_can_store_are_one_line(tmp_path: Path) -> None:
     odd: dict[str, Any] = {"intents/a\n.json": {"name": "x\ny"}, "intents/b_usersays_en.json": [phrase("\ud800")]}
-    with pytest.raises(UserError, match=r"intents\.b\.samples: a text has no words, or characters that no") as error:
+    with pytest.raises(UserError, match=r"intents\.b\.samples: text 1 has no words, or characters that no") as error:
         read(zip_of(odd, tmp_path / "odd.zip"))
     assert "\n" not in str(error.value)
