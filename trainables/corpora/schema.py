@@ -276,7 +276,9 @@ HEADING = """\
 The labels of corpus {name}, read off the corpus itself. REVIEW THIS FILE before corpus.schema names it: everybody who
 gets a model gets these names, and no ε covers them. A name that stands in few utterances may tell of the people who
 said them. Keep a name only if you would have chosen it without these utterances; remove the others.
-A label can have a description: {{description: …}} instead of {{}}.
+A label can have a description: {{description: …}} instead of {{}}. An intent can have samples, which are sentences of
+yours, and a slot type values (docs/corpora.md#schemas): models at a small ε are much better then. Copy nothing from
+this corpus.
 """
 
 
