@@ -158,7 +158,7 @@ class Schema(Frozen):
 
     @property
     def text(self) -> Samples:
-        """What public text is made of (`trainables.corpora.schema_text`)."""
+        """The samples, values and words that public text is made of (`trainables.corpora.schema_text`)."""
         samples = {name: one.samples for name, one in self.intents.items()} or {NO_INTENT: self.samples}
         return Samples(samples, self._values, self.before, self.after)
 
