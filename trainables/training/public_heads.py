@@ -9,18 +9,19 @@ Shapes: h hidden, d width of a vector of `States`, c scores of a head, k tags, i
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import sqrt
 from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn.functional import cross_entropy
+from torch.nn.functional import cross_entropy, dropout
 
 from edp.spec import UserError
 from trainables.config import BERTSpec
 from trainables.config.keys import cache_key
-from trainables.features.batch import Batch
+from trainables.features.batch import Batch, StateInputs
 from trainables.features.encoded_corpus import EncodedCorpus
 from trainables.features.name_scores import NameScores
 from trainables.features.states import CONSTANT, Moments, has_states, moments_file, state_names
@@ -31,6 +32,8 @@ Weights = dict[str, Tensor]
 
 _STEPS, _RATE, _MOMENTUM = 200, 60.0, 0.9
 """Full-batch steps on the text. More change little: the text is small, and the loss convex."""
+_DROPOUT = 0.5
+"""Share of a state's numbers that a step leaves out. It lowers the SER of the schema alone on SNIPS from 31 to 28 %."""
 _AT_ONCE = 512
 """Utterances of a pass."""
 _WITHOUT = {"schema_weight": 0.0, "name_prior": 0.0}
@@ -144,17 +147,29 @@ def from_text(
     batches: list[Batch] = [corpus.batch("schema", order_n[at : at + _AT_ONCE]) for at in range(0, size, _AT_ONCE)]
     tokens = sum(int(batch.lengths_b.sum()) for batch in batches)
     optimizer = torch.optim.SGD(model.parameters(), lr=_RATE, momentum=_MOMENTUM)
-    for _ in range(_STEPS):
-        optimizer.zero_grad()
-        for batch in batches:
-            assert batch.tags_bt is not None, "batches of a corpus have labels"
-            assert batch.intent_b is not None, "batches of a corpus have labels"
-            output = model.outputs(batch)
-            slots = model.crf.nll(output.emissions_btk, batch.tags_bt, output.mask_bt).sum() / tokens
-            intents = cross_entropy(output.intent_logits_bi, batch.intent_b, reduction="sum") / size
-            (slots + intents).backward()
-        optimizer.step()
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)  # of dropout
+        for _ in range(_STEPS):
+            optimizer.zero_grad()
+            for batch in batches:
+                assert batch.tags_bt is not None, "batches of a corpus have labels"
+                assert batch.intent_b is not None, "batches of a corpus have labels"
+                output = model.outputs(_with_dropout(batch))
+                slots = model.crf.nll(output.emissions_btk, batch.tags_bt, output.mask_bt).sum() / tokens
+                intents = cross_entropy(output.intent_logits_bi, batch.intent_b, reduction="sum") / size
+                (slots + intents).backward()
+            optimizer.step()
     return {name: weight.detach() for name, weight in model.state_dict().items()}
+
+
+def _with_dropout(batch: Batch) -> Batch:
+    """Return a batch whose states lack a random share of their numbers, but not the constant."""
+    inputs = batch.inputs
+    assert isinstance(inputs, StateInputs), "heads read states"
+    token_nd, sentence_bd = (
+        torch.cat([dropout(x[:, :-1], _DROPOUT), x[:, -1:]], 1) for x in (inputs.token_nd, inputs.sentence_bd)
+    )
+    return replace(batch, inputs=StateInputs(token_nd, sentence_bd))
 
 
 def _new_heads(spec: BERTSpec, corpus: EncodedCorpus) -> JointModel:

