@@ -18,7 +18,6 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy, dropout
 
-from edp.spec import UserError
 from trainables.config import BERTSpec
 from trainables.config.keys import cache_key
 from trainables.features.batch import Batch, StateInputs
@@ -43,9 +42,6 @@ def public_start(spec: BERTSpec, corpus: EncodedCorpus) -> Weights | None:
     """Return the public weights that the heads of `spec` begin with; None if they begin at zero.
 
     A corpus without text, such as the shadow corpus, has no weights of a schema.
-
-    Raises:
-        UserError: if the last layer of the encoder is not read.
     """
     start = None
     if spec.name_prior:
@@ -59,13 +55,8 @@ def public_start(spec: BERTSpec, corpus: EncodedCorpus) -> Weights | None:
 
 
 def from_names(spec: BERTSpec, corpus: EncodedCorpus) -> Weights:
-    """Return heads whose scores are those of the labels' names (`trainables.features.name_scores`).
-
-    Raises:
-        UserError: if the last layer of the encoder is not read.
-    """
+    """Return heads whose scores are those of the labels' names (`trainables.features.name_scores`)."""
     assert spec.features is not None, "BERTSpec requires it with a prior"
-    wanted = f"model.name_prior = {spec.name_prior:g}"
     scores, model = NameScores.load(corpus.folder), _new_heads(spec, corpus)
     names, sentence = state_names(spec, corpus.labels)
     found = {name: torch.zeros_like(weight) for name, weight in model.state_dict().items()}
@@ -79,17 +70,12 @@ def from_names(spec: BERTSpec, corpus: EncodedCorpus) -> Weights:
         return weight_xh.double() @ back_hh.T, constant_x / CONSTANT
 
     if corpus.labels.has_slots:
-        last = [number for number, name in enumerate(names) if name.endswith(f"_{_last_layer(corpus)}")]
-        if not last:
-            raise UserError(
-                f"{wanted}: scores of names are of the encoder's last layer; allowed: 0, or "
-                f"model.features.layers with {_last_layer(corpus)}"
-            )
-        weight_kh, constant_k = in_vectors(names[last[0]], len(names), scores.tag_kh, scores.tag_k)
+        last = next(number for number, name in enumerate(names) if name.endswith(f"_{_last_layer(corpus)}"))
+        weight_kh, constant_k = in_vectors(names[last], len(names), scores.tag_kh, scores.tag_k)
         hidden = weight_kh.shape[1]
         slots = found["slot_head.weight"]
         weight_kd = torch.zeros(len(weight_kh), slots.shape[1], dtype=torch.float64)
-        weight_kd[:, last[0] * hidden : (last[0] + 1) * hidden] = weight_kh
+        weight_kd[:, last * hidden : (last + 1) * hidden] = weight_kh
         weight_kd[:, -1] = constant_k
         found["slot_head.weight"] = _of_codes(weight_kd, model.codes_ck)
     if corpus.labels.has_intents:
