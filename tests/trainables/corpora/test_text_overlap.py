@@ -71,11 +71,11 @@ def test_what_counts_as_near() -> None:
 
 
 def test_the_counts_are_those_of_every_pair() -> None:
-    every = generate("video", 400, seed=1)
+    every = generate("video", 120, seed=1)
     rng = random.Random(0)
-    corpus = every[:250]
-    text = every[200:]
-    for one in corpus[:60]:
+    corpus = every[:80]
+    text = every[60:]
+    for one in corpus[:40]:
         at = rng.randrange(len(one.tokens))
         text.append(one._replace(tokens=(*one.tokens[:at], "other", *one.tokens[at + 1 :])))
         if one.tags[at] == "O":
@@ -85,5 +85,5 @@ def test_the_counts_are_those_of_every_pair() -> None:
     text = [one for one in text if one.tokens]
     found = text_overlap(text, corpus)
     assert found == literal(text, corpus)
-    assert found.exact >= 50
-    assert found.near >= 60
+    assert found.exact >= 20
+    assert found.near >= 40
