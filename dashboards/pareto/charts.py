@@ -54,7 +54,7 @@ def cards(source: Source) -> set[str]:
     found = source.read()[1]
     several = len(found.candidates) > 1
     shown = {
-        "first": bool(view_of(found, found.axis("epsilon"), found.axis(found.chosen_by("ser"))).drawn),
+        "first": bool(view_of(found, found.axis("epsilon"), found.axis(found.chosen_by("ser")), {}).drawn),
         "scatter": bool(found.candidates),
         "parallel": several,
         "search": several and not found.recipe.search.secret,
@@ -93,7 +93,7 @@ def _scatters(app: Dash, source: Source) -> None:
         found = source.read()[1]
         ser, leakage = (found.chosen_by(key) for key in ("ser", leakage_of(found.recipe)))
         figure = drawn("epsilon", ser, leakage, **shown)
-        views = view_of(found, found.axis("epsilon"), found.axis(ser)).note()
+        views = view_of(found, found.axis("epsilon"), found.axis(ser), shown["limits"]).note()
         return figure, f"{over_epsilon(found)} {views}{parts.colour_line(found, found.axis(leakage))}"
 
     @app.callback(
@@ -107,7 +107,7 @@ def _scatters(app: Dash, source: Source) -> None:
         if not found.candidates:
             return blank(shown["theme"]), ""
         across, up = found.axis(x), found.axis(y)
-        words = view_of(found, across, up).note() + parts.colour_line(found, found.axis(colour))
+        words = view_of(found, across, up, shown["limits"]).note() + parts.colour_line(found, found.axis(colour))
         return drawn(x, y, colour, **shown), words + parts.hint(across, up)
 
 

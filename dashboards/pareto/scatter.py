@@ -48,7 +48,7 @@ def scatter(
         beside: another sweep whose front is drawn too.
         narrow: whether the screen is a telephone's, where the colour bar goes above the chart.
     """
-    view = view_of(snapshot, x, y)
+    view = view_of(snapshot, x, y, limits)
     x, y, drawn = view.x, view.y, view.drawn
     inside = {c.key for c in drawn if within(snapshot, c, limits)}
     modes = clip_modes([c.point for c in snapshot.front])

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from dashboards.pareto.data import Axis, Candidate, Snapshot, is_number
+from dashboards.pareto.data import Axis, Candidate, Limits, Snapshot, is_number, within
 from sweeps.results.recommendation import GUESSING
 from sweeps.text.figures import MEANINGFUL, NO_GUARANTEE
 
@@ -29,7 +29,8 @@ class View:
 
     def values(self, axis: Axis, snapshot: Snapshot, others: Sequence[Candidate] = ()) -> list[float]:
         """Return the values that the opening range of an axis must hold."""
-        return _values(axis, [c for c in self.drawn if c not in self.outside] + [*others], snapshot)
+        out = {candidate.key for candidate in self.outside}  # another sweep's candidates may have the same keys
+        return _values(axis, [c for c in self.drawn if c.key not in out] + [*others], snapshot)
 
     def note(self) -> str:
         """Return a sentence on the candidates outside the opening range; "" if there are none."""
@@ -40,13 +41,14 @@ class View:
         return f"{few} outside the range that is shown: a double click in the chart shows all. "
 
 
-def view_of(snapshot: Snapshot, x: Axis, y: Axis) -> View:
-    """Return the view of all candidates over two quantities."""
+def view_of(snapshot: Snapshot, x: Axis, y: Axis, limits: Limits) -> View:
+    """Return the view of all candidates over two quantities. It holds the recommendation within the limits."""
     every = list(snapshot.candidates.values())
     x, y = (scaled(axis, every) for axis in (x, y))
     drawn = [c for c in every if is_drawn(c, x) and is_drawn(c, y)]
-    advised = snapshot.advice().point
-    out = {c.key for axis in (x, y) for c in _outliers(axis, drawn, snapshot)}
+    advised = snapshot.advice(limits).point
+    useful = any(c.value("epsilon") <= MEANINGFUL for c in drawn if within(snapshot, c, limits))
+    out = {c.key for axis in (x, y) for c in _outliers(axis, drawn, snapshot, useful)}
     return View(x, y, drawn, [c for c in drawn if c.key in out and (advised is None or c.key != advised.name)])
 
 
@@ -57,15 +59,14 @@ def scaled(axis: Axis, found: Sequence[Candidate]) -> Axis:
     return replace(axis, log=True) if axis.key in ("valid_ser", "ser") and wide else axis
 
 
-def _outliers(axis: Axis, drawn: Sequence[Candidate], snapshot: Snapshot) -> list[Candidate]:
+def _outliers(axis: Axis, drawn: Sequence[Candidate], snapshot: Snapshot, useful: bool) -> list[Candidate]:
     """Return the candidates that an opening range leaves out.
 
-    If some ε is a guarantee, an ε that is none. Else a few of the worst values, if they are far from everything else.
-    A logarithmic SER is wide enough for all.
+    Of ε, those without a guarantee, if some candidate within the limits has one (`useful`). Of other quantities, a few
+    of the worst values, if they are far from everything else. A logarithmic SER is wide enough for all.
     """
     ordered = sorted((c for c in drawn if is_number(c.value(axis.key))), key=lambda c: float(c.value(axis.key)))
     if axis.key.startswith("epsilon"):
-        useful = any(c.value(axis.key) <= MEANINGFUL for c in ordered)
         return [c for c in ordered if useful and c.value(axis.key) > NO_GUARANTEE]
     if axis.log or not axis.better:
         return []

@@ -54,10 +54,10 @@ def test_one_bad_point_does_not_set_an_axis_and_that_is_said(sweep: Sweep) -> No
     (_, right), (_, top) = ranges(found, "valid_ser", "valid_mia_auc")
     assert right < 0.3
     assert top < 0.6
-    assert view_of(found, AXES["valid_ser"], AXES["valid_mia_auc"]).note().startswith("1 of 5 points is outside")
-    assert view_of(of(sweep, *good), AXES["valid_ser"], AXES["valid_mia_auc"]).note() == ""
+    assert view_of(found, AXES["valid_ser"], AXES["valid_mia_auc"], {}).note().startswith("1 of 5 points is outside")
+    assert view_of(of(sweep, *good), AXES["valid_ser"], AXES["valid_mia_auc"], {}).note() == ""
     spread = of(sweep, *(point(0.2 + 0.1 * i) for i in range(6)))
-    assert view_of(spread, AXES["valid_ser"], AXES["epsilon"]).outside == [], "evenly spread points are no outliers"
+    assert view_of(spread, AXES["valid_ser"], AXES["epsilon"], {}).outside == [], "evenly spread points are no outliers"
 
 
 def test_the_recommended_point_is_never_outside(sweep: Sweep) -> None:
@@ -65,7 +65,7 @@ def test_the_recommended_point_is_never_outside(sweep: Sweep) -> None:
     advised = found.advice().point
     assert advised is not None
     assert advised.metrics["ser"] == 1.5
-    assert view_of(found, AXES["valid_ser"], AXES["valid_mia_auc"]).outside == []
+    assert view_of(found, AXES["valid_ser"], AXES["valid_mia_auc"], {}).outside == []
 
 
 def test_an_ser_of_several_magnitudes_has_a_logarithmic_axis(sweep: Sweep) -> None:
@@ -77,7 +77,7 @@ def test_an_ser_of_several_magnitudes_has_a_logarithmic_axis(sweep: Sweep) -> No
     near = scatter(of(sweep, point(0.2), point(0.5)), {}, AXES["epsilon"], AXES["valid_ser"], AXES["epsilon"], "light")
     assert near["layout"]["yaxis"]["type"] == "linear"
     with_zero = of(sweep, point(0.0), point(0.5))
-    assert len(view_of(with_zero, AXES["epsilon"], AXES["valid_ser"]).drawn) == 2, "an SER of 0 is drawn"
+    assert len(view_of(with_zero, AXES["epsilon"], AXES["valid_ser"], {}).drawn) == 2, "an SER of 0 is drawn"
 
 
 def test_an_interval_from_0_is_drawn_on_a_logarithmic_axis(sweep: Sweep) -> None:
@@ -93,6 +93,8 @@ def test_what_has_no_guarantee_does_not_set_the_range_of_epsilon(sweep: Sweep) -
     found = of(sweep, point(0.5, epsilon=8.0), point(0.3, epsilon=300.0), point(0.1, epsilon=1e20))
     (_, right), _ = ranges(found, "epsilon", "valid_ser")
     assert right < 4
+    layout = scatter(found, {"valid_ser": 0.2}, AXES["epsilon"], AXES["valid_ser"], AXES["epsilon"], "light")["layout"]
+    assert layout["xaxis"]["range"][1] > 20, "limits may leave nothing else"
     hopeless = of(sweep, point(0.5, epsilon=1e5), point(0.3, epsilon=1e9), point(0.1, epsilon=1e20))
     (_, right), _ = ranges(hopeless, "epsilon", "valid_ser")
     assert right > 20, "where no point has a guarantee, all are shown"
