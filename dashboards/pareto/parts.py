@@ -88,7 +88,9 @@ def colour_line(snapshot: Snapshot, colour: Axis) -> str:
     found = [c for c in snapshot.candidates.values() if is_number(c.value(colour.key))]
     if len(found) < 2 or varies(found, colour):
         return ""
-    return f"All points have one colour, since they do not differ in {colour.label} by more than noise. "
+    measured = any(candidate.interval(colour.key) for candidate in found)
+    alike = f"do not differ in {colour.label} by more than noise" if measured else f"hardly differ in {colour.label}"
+    return f"All points have one colour, since they {alike}. "
 
 
 def hint(x: Axis, y: Axis) -> str:

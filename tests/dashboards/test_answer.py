@@ -57,7 +57,7 @@ def test_epsilon_against_ser_says_what_an_epsilon_is_worth(found: Snapshot) -> N
     bands = [(s["x0"], s["x1"]) for s in layout["shapes"] if s["type"] == "rect"]
     assert [round(right, 6) for _, right in bands[:3]] == [1.0, 10.0, 1e4]
     assert [left for left, _ in bands[1:]] == [right for _, right in bands[:-1]], "without a gap"
-    assert {note["text"] for note in layout["annotations"]} >= {"weak, if any", "no formal guarantee"}
+    assert {note["text"] for note in layout["annotations"]} >= {"reasonable", "weak, if any"}
     assert {(note["y"], note["yanchor"]) for note in layout["annotations"]} == {(1, "bottom")}, "above all points"
     private = replace(found, candidates={k: c for k, c in found.candidates.items() if c.metrics["epsilon"] < 0.9})
     assert scatter(private, {}, axes["epsilon"], axes["ser"], axes["mia_auc"], "dark", narrow=True)["layout"]["shapes"]
