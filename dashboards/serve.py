@@ -28,6 +28,7 @@ from dashboards.pareto.app import create
 from dashboards.pareto.source import Source
 from edp.spec import UserError
 from sweeps.commands.console import err, out
+from sweeps.store.sqlite_locks import wait_at_most
 from sweeps.store.sweep import Sweep
 from sweeps.text.terminal import print_line
 from sweeps.tracking.store import check_there, settled_uri
@@ -35,6 +36,8 @@ from sweeps.tracking.store import check_there, settled_uri
 PAGE_PORT, MLFLOW_PORT = 8050, 5000
 _SHORTEST = 8
 """Fewest characters of a password."""
+_LOCK_PATIENCE_S = 5.0
+"""Seconds that a request waits for a file that another process has locked."""
 _PATIENCE = 90.0
 """Seconds that MLflow's server may take to start."""
 
@@ -256,6 +259,7 @@ def serve(
     uri = settled_uri(tracking_uri, sweep.record.tracking_uri)
     source = Source(sweep)
     source.read()  # raises if the sweep cannot be read
+    wait_at_most(_LOCK_PATIENCE_S)
     for sign in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(sign, _interrupt)
     log = sweep.log.with_name(f"{sweep.name}-mlflow.log")

@@ -127,6 +127,8 @@ class Snapshot:
     counts: dict[str, int]
     candidates: dict[str, Candidate]
     baseline: dict[str, float]
+    schema_only: dict[str, float]
+    """The figures of the schema alone; empty if it has no text."""
     curves: dict[int, tuple[dict[str, float], ...]]
     """Metrics of each epoch, by trial."""
     epsilon_of_sweep: float
@@ -197,6 +199,7 @@ def snapshot(sweep: Sweep) -> Snapshot:
         counts={state: n for state, n in counts.items() if n},
         candidates=found,
         baseline=baseline,
+        schema_only={k: v for k, v in (record.schema_only or {}).items() if isinstance(v, int | float)},
         curves={t.number: t.curve for t in trials},
         epsilon_of_sweep=math.nan if cost is None else cost,
         axes=drawable(list(found.values())),

@@ -92,9 +92,10 @@ def _values(axis: Axis, found: Sequence[Candidate], snapshot: Snapshot) -> list[
 
 
 def references(snapshot: Snapshot, axis: Axis) -> list[tuple[str, float, str]]:
-    """Return the name, the value and the dash of each reference line: SGD, and an attack that guesses."""
+    """Return the name, the value and the dash of each reference line: SGD, the schema alone, an attack that guesses."""
     found = (
         ("SGD, without privacy", snapshot.baseline.get(axis.key), "dash"),
+        ("schema alone", snapshot.schema_only.get(axis.key), "dashdot"),
         ("guessing", GUESSING.get(axis.key.removeprefix("valid_")), "dot"),
     )
     return [(name, v, dash) for name, v, dash in found if is_number(v) and (v > 0 or not axis.log)]

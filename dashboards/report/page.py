@@ -160,6 +160,7 @@ def _facts(
         "plain": deciding(baseline),
         "front": [_row(point, baseline, tied) for point in front],
         "baseline": baseline,
+        "schema_only": sweep.record.schema_only or {},
         "tied": tie_lines(tied, {point.name for point in front}),
         "figure": Markup(front_svg(points, front, ("ser", leakage_of(recipe)), baseline, drawn)),
         "rare": TPR in objectives,

@@ -29,6 +29,7 @@ from sweeps.commands.plan import plan_command
 from sweeps.commands.pretrain import pretrain_command
 from sweeps.commands.repair import repair_command
 from sweeps.commands.run import resume_command, run_command
+from sweeps.commands.schema_only import schema_only_command
 from sweeps.commands.status import list_command, status_command
 from sweeps.commands.stopping import SweepStopped
 from sweeps.commands.train import train_command
@@ -80,6 +81,7 @@ for _group, _name, _command in (  # in the order of `--help`
     (GUARANTEE, "account", account_command),
     (GUARANTEE, "attack", attack_command),
     (GUARANTEE, "verify", verify_command),
+    (DATA, "schema-only", schema_only_command),
     (DATA, "pretrain", pretrain_command),
     (OTHER, "repair", repair_command),
 ):

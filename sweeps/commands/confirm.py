@@ -58,7 +58,9 @@ def confirm_command(
     """Train the front, or one point, again with new seeds, and show means and 95 % intervals of its figures."""
     load("sweeps.commands.finish")
     name, point = name_and_point(storage, name, point)
-    document = confirm(named(storage, name), seeds, Progress(err), tracking_uri, point)
+    sweep, progress = named(storage, name), Progress(err)
+    with progress.doing("preparing the trainings"):
+        document = confirm(sweep, seeds, progress, tracking_uri, point)
     if as_json:
         print_json(document)
     else:
@@ -232,16 +234,17 @@ def _between(tracker: Tracker, sweep: Sweep, base: TrialSpec, prepared: Prepared
     """
     from sweeps.tracking.job_run import corpus_inputs, open_job
 
+    name = f"{sweep.name} confirm"
     return open_job(
         tracker,
-        f"{sweep.name} confirm",
+        name,
         params={},
         tags={**environment_tags(), "role": "confirmation", "sweep": sweep.name, "state": "running"},
         parent=sweep.record.run_id,
         note=f"The front of {sweep.name}, trained again with new seeds, to tell its configurations from luck. "
         "Means and intervals are the metrics `confirmed_…` of the trials' own runs.",
         inputs=corpus_inputs(base, prepared.corpus, prepared.shadow, sweep),
-        run_id=tracker.find(sweep.record.run_id, "confirmation"),
+        run_id=tracker.find(sweep.record.run_id, name),
     )
 
 

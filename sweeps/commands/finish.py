@@ -11,6 +11,7 @@ from sweeps.results.front import pareto_front
 from sweeps.results.front_figure import front_svg
 from sweeps.run.prepare import locate
 from sweeps.run.progress import Progress
+from sweeps.store.lock import driver_lock
 from sweeps.store.picks import final_trainings, read_picks
 from sweeps.store.records import Point, TrialRecord
 from sweeps.store.sweep import Sweep
@@ -24,7 +25,13 @@ from trainables.records.files import atomic_write
 
 
 def finish(sweep: Sweep, recipe: Recipe, tracker: Tracker, state: str, progress: Progress) -> None:
-    """Write the sweep's state, its front and the front's picture, and send MLflow what it lacks."""
+    """Write the sweep's state, its front and the front's picture, and send MLflow what it lacks.
+
+    A call that was cut off can be repeated.
+
+    Args:
+        state: `running` if the driver has died before the sweep's end.
+    """
     sweep.update(state=state)
     tracker.try_now()
     before = tracker.failures
@@ -45,13 +52,15 @@ def finish(sweep: Sweep, recipe: Recipe, tracker: Tracker, state: str, progress:
         with atomic_write(picture) as partial:
             partial.write_text(front_svg(points, front, recipe.search.objectives, record.baseline), encoding="utf-8")
         tracker.artifact(record.run_id, picture)
+    if not secret:
+        tracker.delete_strays(record.run_id, {trial.run_id for trial in trials if trial.run_id})
     now, earlier = {point.run_id for point in front if point.run_id}, tracker.marked(record.run_id, "pareto")
     for run in now ^ earlier:  # a sweep that went on has runs that were marked before and left the front since
         tracker.tag(run, {"pareto": str(run in now).lower()})
     tracker.log(record.run_id, _metrics(sweep, recipe, trials, front))
     note = run_note(sweep, recipe, trials, front, tracker.experiment_id)
-    tracker.tag(record.run_id, {"state": state, NOTE: note})
-    tracker.end(record.run_id, {"finished": "FINISHED", "stopped": "KILLED"}.get(state, "FAILED"))
+    tracker.tag(record.run_id, {"state": "interrupted" if state == "running" else state, NOTE: note})
+    tracker.end(record.run_id, {"finished": "FINISHED", "failed": "FAILED"}.get(state, "KILLED"))
     try:
         _tell_models(sweep, trials, tracker)
     except UserError as error:
@@ -59,6 +68,34 @@ def finish(sweep: Sweep, recipe: Recipe, tracker: Tracker, state: str, progress:
     if tracker.failures > before:
         what = f"{missing} trial(s)" if missing else "the sweep's end"
         progress.say(f"MLflow lacks {what}; when it answers again, send them with: {sweep.command('resume')}")
+    else:
+        sweep.update(end_due=False)
+
+
+def write_missing_end(sweep: Sweep, progress: Progress) -> None:
+    """Write the end of a sweep whose driver has died before it had written it, for example in its last seconds.
+
+    If MLflow does not take it, say so: what is in the sweep's folder can be shown nevertheless.
+    """
+    try:
+        with driver_lock(sweep.folder, sweep.name):
+            record, recipe = sweep.record, sweep.recipe
+            artifacts = sweep.folder.parent / "mlflow-artifacts"
+            tracker = Tracker(record.tracking_uri, record.recipe, artifacts, new=False)
+            if recipe.search.secret:
+                tracker.stop_clock(sweep.began)
+            finish(sweep, recipe, tracker, "finished" if _nothing_left(sweep, recipe) else record.state, progress)
+    except (UserError, OSError) as error:
+        progress.say(f"note: MLflow lacks the end of {sweep.name}: {error}")
+
+
+def _nothing_left(sweep: Sweep, recipe: Recipe) -> bool:
+    """Return True if only the end was left to write when the driver of a running sweep died."""
+    if sweep.record.state != "running" or recipe.search.secret or recipe.attacks.at_end:
+        return False
+    states = [trial.state for trial in sweep.trials()]
+    ended = sum(state in ("complete", "stopped", "failed") for state in states)
+    return "complete" in states and ended >= sweep.record.wanted and "running" not in states
 
 
 def tell_total(sweep: Sweep, tracker: Tracker) -> None:

@@ -11,7 +11,16 @@ from rich.table import Table
 from sweeps.commands.console import out, print_json
 from sweeps.commands.options import RUNS, Json, Name, Storage, TrackingUri, named
 from sweeps.config.choice import OLD, split_of
-from sweeps.text.columns import SER_HEADS, TPR, attack_cells, epsilon_cells, epsilon_heads, epsilon_legend, ser_cells
+from sweeps.text.columns import (
+    SCHEMA_ONLY,
+    SER_HEADS,
+    TPR,
+    attack_cells,
+    epsilon_cells,
+    epsilon_heads,
+    epsilon_legend,
+    ser_cells,
+)
 from sweeps.text.figures import labels_field, params_text, relative_change, shared_params, users_notes
 from sweeps.text.terminal import figures_table, fitting, print_line
 from trainables.records.pareto import deciding
@@ -56,6 +65,7 @@ def front_document(sweep: Sweep) -> dict[str, Any]:
         **recommended(sweep).document(),
         "cost": sweep_cost(trials, sweep.record.baseline, recipe),
         "baseline": baseline_document(sweep),
+        "schema_only": sweep.record.schema_only,
         "choice": choice_of(sweep, trials),
         "epsilon_of_sweep": epsilon_of_sweep(sweep, trials),
         "epsilon_user_of_sweep": epsilon_user_of_sweep(sweep, trials),
@@ -125,7 +135,10 @@ def _table(
     )
     if baseline:
         sgd = _cells("SGD", baseline, {}, intervals, changes)
-        table.add_row(*(sgd[head] for head in heads), "", end_section=True)
+        table.add_row(*(sgd[head] for head in heads), "", end_section=sweep.record.schema_only is None)
+    if sweep.record.schema_only is not None:
+        alone = _cells("schema", sweep.record.schema_only, baseline, intervals, changes)
+        table.add_row(*(alone[head] for head in heads), SCHEMA_ONLY, end_section=True)
     for point in front:
         cells = _cells(f"{'~' if point.name in tied else ''}{point.name}", point.metrics, baseline, intervals, changes)
         own = {name: value for name, value in point.params.items() if name not in shared}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from edp.spec import UserError
-from sweeps.commands.console import err
+from sweeps.commands.console import busy, err
 from sweeps.config.loading import recipe_names
 from sweeps.text.paths import as_path, is_point, short
 from sweeps.text.terminal import command_line, print_line
@@ -105,8 +106,11 @@ WithEncoder = Annotated[
 ]
 
 
-def named(storage: Path, name: str | None) -> Sweep:
+def named(storage: Path, name: str | None, *, with_end: bool = True) -> Sweep:
     """Return the sweep of this name. Without a name, return the newest sweep and print its name.
+
+    Args:
+        with_end: whether to write the sweep's end if its driver has died before it had written it.
 
     Raises:
         UserError: if there is no such sweep.
@@ -116,16 +120,31 @@ def named(storage: Path, name: str | None) -> Sweep:
 
     if storage.is_dir():
         own_files(storage)
-    if name is not None:
-        return Sweep.existing(storage, name)
-    found = newest(storage)
+    found = Sweep.existing(storage, name) if name is not None else newest(storage)
     if found is None:
         start = command_line("run", "quickstart", storage=storage)
         raise UserError(
             f"name: none is given, and {storage} holds no sweep; allowed: a sweep (start one with: {start})"
         )
-    print_line(err, f"no name given: {found.name}, the newest sweep in {storage}")
+    if name is None:
+        print_line(err, f"no name given: {found.name}, the newest sweep in {storage}")
+    if with_end and _lacks_its_end(found):
+        with busy(f"the process of {found.name} has died: writing the sweep's end"):
+            from sweeps.commands.finish import write_missing_end
+            from sweeps.run.progress import Progress
+
+            write_missing_end(found, Progress(err))
     return found
+
+
+def _lacks_its_end(sweep: Sweep) -> bool:
+    """Return True if the sweep's driver has died before it had written the end, and this process may write it."""
+    from sweeps.store.lock import is_held
+
+    try:
+        return sweep.record.end_due and not is_held(sweep.folder) and os.access(sweep.folder, os.W_OK)
+    except UserError:  # the command itself reports a broken record
+        return False
 
 
 def name_and_point(storage: Path, name: str | None, point: str | None) -> tuple[str | None, str | None]:

@@ -39,7 +39,7 @@ _GAP = 1_000
 
 def repair_command(name: Name = None, storage: Storage = RUNS, as_json: Json = False) -> None:
     """Make a sweep's study anew from its trials' folders if study.db is missing or broken, and say what is lost."""
-    found = repair(named(storage, name))
+    found = repair(named(storage, name, with_end=False))
     if as_json:
         print_json(found)
         return
@@ -64,12 +64,16 @@ def repair(sweep: Sweep) -> dict[str, Any]:
         place), `ledgers` (trials whose ledger was restored), and `lost` (what could not be restored, in words).
 
     Raises:
-        UserError: if the sweep runs, its recipe or record is broken, or its study is in a database that others share.
+        UserError: if the sweep runs, its recipe or record is broken, another process has locked the study, it cannot
+            be read for want of memory or disk, or it is in a database that others share.
     """
     from sweeps.store.records import number_of
+    from sweeps.store.study import check_unlocked
 
     with driver_lock(sweep.folder, sweep.name):
-        recipe, lost = sweep.recipe, _set_aside(sweep)
+        recipe = sweep.recipe
+        check_unlocked(sweep.study_url(recipe))
+        lost = _set_aside(sweep)
         known = _readable(sweep, recipe)
         whole = known is not None and sweep.trial_folders() <= {number_of(trial) for trial in known}
         kept = None
@@ -123,10 +127,11 @@ def _readable(sweep: Sweep, recipe: Recipe) -> list[FrozenTrial] | None:
         return sweep.told(recipe)
     try:
         found = read_study(sweep.study_url(recipe), sweep.study_name(recipe))
-        sweep.records(found)
     except StudyGone:
         return None
-    except UserError:
+    try:
+        sweep.records(found)
+    except UserError:  # of attributes that no driver wrote
         if recipe.search.study is not None:
             raise
         return None

@@ -87,7 +87,7 @@ def resume_command(
         from sweeps.store.plans import plan_of
 
     progress = Progress(err)
-    sweep = resume_sweep(named(storage, name), progress, tracking_uri)
+    sweep = resume_sweep(named(storage, name, with_end=False), progress, tracking_uri)
     if (plan := plan_of(sweep)) is not None:
         release_chosen(sweep, plan, tracking_uri, progress)
     _show(sweep, as_json)

@@ -30,6 +30,7 @@ from sweeps.run.corpus_budget import open_budget
 from sweeps.run.prepare import Prepared, check_encoders, encode_missing, ensure_attack, num_privacy_units, open_corpora
 from sweeps.run.progress import Progress
 from sweeps.run.resources import Placement, placement
+from sweeps.run.schema_only import has_text, keep_schema_only
 from sweeps.run.session import interruptible, ray_session, stopping_jobs, worker_group
 from sweeps.run.trials import release_best, run_baseline, run_trials
 from sweeps.run.watch import ray_liveness, stall_reporter
@@ -97,13 +98,14 @@ def start_sweep(
     if recipe.search.secret:
         check_candidates(recipe)
     sweep = Sweep.new(storage, name or f"{stem}-{datetime.now():%Y%m%d-%H%M%S}")
-    with claimed(sweep.folder, sweep.name):
+    with progress.doing("checking the recipe"), claimed(sweep.folder, sweep.name):
         uri = check_store(tracking_uri or os.environ.get("MLFLOW_TRACKING_URI") or default_tracking_uri(storage))
         if recipe.search.study is not None:
             study_storage(recipe.search.study)
         trials = list(bound_trials(recipe))
         check_encoders(trials)
         check_memory(trials, recipe.training.workers)
+        progress.step("reading the corpora")
         prepared, corpora = open_corpora(recipe.baseline(), sweep.cache, sweep.folder, progress.say)
         if recipe.search.proxy is not None:  # this sweep does not read it, but `run --plan` would
             own = corpora.get(prepared.corpus) or load_corpus(recipe.corpus)
@@ -111,7 +113,9 @@ def start_sweep(
         units = num_privacy_units(recipe.baseline(), prepared, corpora)
         check_batches(trials, units)
         _check_budget(sweep, recipe, units, recipe.search.trials, uri, progress)
+        progress.step("starting Ray")
         with ray_session(sweep.log, progress.say):
+            progress.step("opening MLflow's store")
             placed = placement(recipe.training, recipe.resources, recipe.search)
             tracker = Tracker(uri, stem, storage / "mlflow-artifacts", progress.say)
             if recipe.search.secret:
@@ -167,6 +171,7 @@ def _begin(tracker: Tracker, sweep: Sweep, recipe_name: str, recipe: Recipe, pla
             run_id=run_id,
             wanted=draw_number(recipe.search.trials) if recipe.search.secret else recipe.search.trials,
             pid=os.getpid(),
+            end_due=True,
             settings=digests_of(recipe),
         )
     )
@@ -187,7 +192,7 @@ def resume_sweep(
             cluster no longer allow the sweep.
         SweepStopped: if the sweep was stopped again.
     """
-    with driver_lock(sweep.folder, sweep.name):
+    with progress.doing("reading the sweep"), driver_lock(sweep.folder, sweep.name):
         record, recipe = sweep.record, sweep.recipe
         sweep.told(recipe)  # raises if the study has lost trials, which would otherwise run again
         uri = check_store(tracking_uri) if tracking_uri is not None else record.tracking_uri
@@ -206,15 +211,17 @@ def resume_sweep(
             finish(sweep, recipe, tracker, record.state, progress)  # no trial is left to run, but MLflow may lack some
             return sweep
         check_address(ray_address())
+        progress.step("reading the corpora")
         prepared, corpora = open_corpora(recipe.baseline(), sweep.cache, sweep.folder, progress.say)
         if not recipe.search.secret:  # its account counts the whole search from the beginning
             ended = sum(trial.state not in ("refused", "running", "interrupted") for trial in sweep.trials())
             units = num_privacy_units(recipe.baseline(), prepared, corpora)
             _check_budget(sweep, recipe, units, max(0, record.wanted - ended), uri, progress)
+        progress.step("starting Ray")
         with ray_session(sweep.log, progress.say):
             placed = placement(recipe.training, recipe.resources, recipe.search)
             progress.say(f"sweep {sweep.name}: {placed.line}; Ray's log: {sweep.log}")
-            sweep.update(state="running", pid=os.getpid(), error=None, **moved)
+            sweep.update(state="running", pid=os.getpid(), error=None, end_due=True, **moved)
             tracker.reopen(record.run_id)
             if any(split_of(point.metrics) == "test" for trial in sweep.trials() for point in trial.points):
                 progress.say(f"{OLD}They are now compared with validation figures of new trials.")
@@ -251,7 +258,7 @@ def run_to_end(
     state, error, how = "failed", None, how_to_go_on(command)
 
     def ray_died(what: str) -> None:
-        progress.__exit__()
+        progress.close()
         _finish(sweep, recipe, tracker, "stopped", what, progress)
 
     def last_words(what: str) -> None:
@@ -261,20 +268,29 @@ def run_to_end(
         with ray_liveness(ray_died, last_words), stall_reporter(progress, placed.group), interruptible():
             base = recipe.baseline()
             progress.expect(sweep.record.wanted, 0, recipe.training.epochs)
+            progress.step("encoding the corpora")
             encode_missing(base, prepared, corpora, progress.say, bound_trials(recipe))
             tracker.inputs(sweep.record.run_id, corpus_inputs(base, prepared.corpus, prepared.shadow, sweep))
             with (
                 worker_group(sweep, placed, progress) as workers,
                 stopping_jobs(workers.stop_signal, progress.say, how),
             ):
+                progress.step("training the shadow model")
                 ensure_attack(base, prepared, sweep.folder / "shadow", workers.run, progress.epoch)
                 if sweep.record.baseline is None:
+                    progress.step("training the SGD baseline")
                     run_baseline(sweep, base, prepared, workers.run, tracker, progress)
+                if sweep.record.schema_only is None and has_text(prepared):
+                    progress.step("measuring what the schema says alone")
+                    keep_schema_only(sweep, base, prepared, tracker, progress)
+                progress.step("running trials")
                 run_trials(sweep, recipe, prepared, placed, workers, tracker, progress)
+                progress.step("ending the workers")
             state = "finished"
             if recipe.search.secret:
                 release_best(sweep, tracker)
             if recipe.attacks.at_end:
+                progress.step("attacking the front")
                 attack_front(sweep, prepared, tracker, progress)
     except KeyboardInterrupt as interrupt:
         state = "stopped"
@@ -313,6 +329,7 @@ def attack_rest(sweep: Sweep, recipe: Recipe, tracker: Tracker, progress: Progre
 
 def _finish(sweep: Sweep, recipe: Recipe, tracker: Tracker, state: str, error: str | None, progress: Progress) -> None:
     """Call `finish`. On a full disk, leave out what cannot be written: the study does not depend on it."""
+    progress.step("writing the sweep's end")
     try:
         sweep.update(error=redacted(error) if error is not None else None)
         finish(sweep, recipe, tracker, state, progress)

@@ -81,17 +81,19 @@ def train_command(
     load("sweeps.registry.register")
     if shared:
         share_storage(storage)
-    result = train(
-        config,
-        overrides,
-        storage=storage,
-        tracking_uri=tracking_uri,
-        progress=Progress(err),
-        with_valid=on == "train+valid",
-        model_name=model_name,
-        with_encoder=with_encoder,
-        alias=called,
-    )
+    progress = Progress(err)
+    with progress.doing("reading the corpora"):
+        result = train(
+            config,
+            overrides,
+            storage=storage,
+            tracking_uri=tracking_uri,
+            progress=progress,
+            with_valid=on == "train+valid",
+            model_name=model_name,
+            with_encoder=with_encoder,
+            alias=called,
+        )
     if as_json:
         print_json(result)
         return
@@ -174,6 +176,7 @@ def train(
         origin = None
     trained_on = ("train", "valid") if with_valid else ("train",)
     model = tracker = None
+    progress.step("starting Ray")
     try:
         with claimed(made.folder, made.name), ray_session(made.log, progress.say):
             placed = placement(spec.training, ResourcesSpec(), SearchSpec(concurrency=1))
@@ -243,6 +246,7 @@ def _trained(
             "--set canaries.count=0 leaves them out"
         )
     progress.expect(1, 0, spec.training.epochs)
+    progress.step("encoding the corpora")
     encode_missing(spec, prepared, corpora, progress.say)
     remark = delta_remark(spec.edp.delta, spec.edp.unit, _examples(prepared, with_valid))
     if remark and spec.training.method != "sgd":
@@ -255,7 +259,9 @@ def _trained(
 
     job = TrialJob(spec, prepared.corpus, made.folder, prepared.attack, prepared.coins, with_valid)
     with worker_group(made, placed, progress) as workers, stall_reporter(progress, placed.group):
+        progress.step("training the shadow model")
         ensure_attack(spec, prepared, made.folder / "shadow", workers.run, progress.epoch)
+        progress.step("training")
         return workers.run(job, on_epoch)
 
 

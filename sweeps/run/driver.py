@@ -34,7 +34,7 @@ from sweeps.store.records import number_of
 from sweeps.store.sweep import Sweep
 from sweeps.store.trial_file import FEATURES, digests, keep_trial
 from sweeps.tracking.backfill import SyncedRuns
-from sweeps.tracking.job_run import JobRun, corpus_inputs, open_refused_run, open_trial_run
+from sweeps.tracking.job_run import JobRun, corpus_inputs, open_refused_run, open_trial_run, trial_run_name
 from sweeps.tracking.tracker import Tracker
 from trainables.records.epochs import begin_folder, by_epoch, read_curve, read_ledger
 from trainables.records.job import Outcome, TrialResult
@@ -221,7 +221,7 @@ class Driver(Searcher):
             return
         run_id = known.get("run_id")
         if run_id is None and "retry_of" in known:
-            run_id = self._tracker.find(self._sweep.record.run_id, "trial", s.number)
+            run_id = self._tracker.find(self._sweep.record.run_id, trial_run_name(self._sweep, s.number))
         trial.run = open_trial_run(self._tracker, self._sweep, s.number, s.params, s.spec, self._inputs, run_id)
         if trial.run.run_id is not None:
             trial.asked.set_user_attr("run_id", trial.run.run_id)

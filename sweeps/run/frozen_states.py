@@ -10,6 +10,8 @@ import ray
 from trainables.config import BERTSpec, ModelSpec
 from trainables.features.compute_states import all_state_names, in_turn, missing_states, write_states
 from trainables.features.encoded_corpus import EncodedCorpus
+from trainables.features.states import has_name_scores
+from trainables.features.word_pieces import WordPieces
 
 Say = Callable[[str], None]
 
@@ -24,6 +26,7 @@ def ensure_states(folders: Iterable[Path], models: Iterable[ModelSpec], say: Say
     if not chosen:
         return
     folders = list(folders)
+    _ensure_name_scores(folders, chosen)
     names = all_state_names(chosen, EncodedCorpus.open(folders[0]).labels)
     lacking = [folder for folder in folders if missing_states(folder, names)]
     if not lacking:
@@ -39,6 +42,26 @@ def ensure_states(folders: Iterable[Path], models: Iterable[ModelSpec], say: Say
     for folder in lacking:
         progress = progress_of(f"states of {folder.name.rpartition('-')[0]}", say)
         write_states(folder, model, names, progress=progress, run=_tasks if in_tasks else in_turn)
+
+
+def _ensure_name_scores(folders: list[Path], models: list[BERTSpec]) -> None:
+    """Add the scores of labels' names to the folders, if a model begins with them.
+
+    Raises:
+        UserError: if the encoder has learnt none.
+    """
+    wanted = next((model for model in models if model.name_prior), None)
+    if wanted is None or all(map(has_name_scores, folders)):
+        return
+    from trainables.features.compute_states import frozen_encoder
+    from trainables.features.name_scores import learnt_names, name_scores
+
+    learnt = learnt_names(wanted)
+    for folder in folders:
+        corpus = EncodedCorpus.open(folder)
+        pieces = corpus.features()
+        assert isinstance(pieces, WordPieces), "an encoder reads sub-words"
+        name_scores(frozen_encoder(wanted), pieces, learnt, corpus.labels).save(folder)
 
 
 def progress_of(what: str, say: Say) -> Callable[[int, int], None]:

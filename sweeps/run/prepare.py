@@ -19,11 +19,12 @@ from trainables.config import BERTSpec, CanariesSpec, CLCSpec, CorpusSpec, Trial
 from trainables.config.keys import NO_EFFECT, cache_key, identity
 from trainables.corpora import corpus_digest, is_generated, load_corpus
 from trainables.corpora.labels import Labels, Task, for_task, task_of
-from trainables.corpora.schema import schema_of
+from trainables.corpora.schema import public_text, schema_of
 from trainables.corpora.types import UNKNOWN, Splits
 from trainables.features.embeddings import WordVectors
 from trainables.features.encoded_corpus import EncodedCorpus
 from trainables.features.encoding import encode
+from trainables.features.states import has_states
 from trainables.measure.attacks.canary import make_canaries, plant, toss_coins
 from trainables.measure.attacks.shadow import fit_attack, save_attack
 from trainables.pretraining.overlap import check_corpus, check_public, check_utterances, public_corpora
@@ -201,7 +202,8 @@ def encode_missing(
         progress = progress_of(f"encoding {folder.name.rpartition('-')[0]}", say)
         if folder == prepared.corpus and prepared.coins is not None:
             corpus = plant(corpus, toss_coins(prepared.coins, spec.canaries.count))
-        encode(corpus, spec.model, folder, features=features, progress=progress)
+        text = public_text(spec.corpus) if folder == prepared.corpus and has_states(spec.model) else []
+        encode(corpus, spec.model, folder, features=features, text=text, progress=progress)
     _searched(spec, prepared).touch()
     counts = EncodedCorpus.open(prepared.corpus).label_counts
     if counts is None:  # of an earlier version

@@ -8,15 +8,18 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from rich.console import Console
-from rich.live import Live
+from rich.console import Console, ConsoleDimensions, RenderableType
 from rich.progress import track
+from rich.segment import SegmentLines
+from rich.spinner import Spinner
 from rich.table import Table
 
 from sweeps.config.choice import split_of
+from sweeps.run.display import Display
 from sweeps.text.columns import SER_HEADS, auc_cell, epsilon_cells, epsilon_heads, epsilon_legend, ser_cell
 from sweeps.text.figures import epsilon_words, params_text
 from sweeps.text.terminal import figures_table, fitting, print_line
@@ -28,6 +31,8 @@ PATIENCE_S = 10.0
 
 _SHOWN = 18
 """Rows of the live table, which shows the newest trials."""
+_ROW_LINES = 4
+"""Lines that a row may take in a narrow terminal."""
 
 _SER = SER_HEADS[0]
 _COSTS = ("gpu_seconds", "worker_seconds")
@@ -76,12 +81,22 @@ def shown_each(what: str, console: Console) -> Callable[[Sequence[Item]], Iterab
 
 
 class Progress:
-    """The progress of a sweep's trials and other trainings. Used as a context while trials run."""
+    """The progress of a sweep's trials and other trainings. Used as a context while trials run.
+
+    In a terminal, something always moves: the table of the trials or, within `doing`, a line that says what is done.
+    """
 
     def __init__(self, console: Console) -> None:
         self.console = console
         self._rows: dict[int, _Row] = {}
-        self._live: Live | None = None
+        self._display: Display | None = None
+        self._users = 0
+        """Blocks that the display serves: those of `doing`, and the one of the trials."""
+        self._step, self._step_began = Spinner("dots"), time.monotonic()
+        self._what = ""
+        self._room = _SHOWN
+        """Rows of the live table for which the terminal is taken to have lines."""
+        self._in_trials, self._drawn = False, (ConsoleDimensions(0, 0), SegmentLines([]))
         self.wanted, self.epochs, self.already = 0, 0, 0
         self._began = time.monotonic()
         self.waiting: dict[str, float] = {}
@@ -104,6 +119,52 @@ class Progress:
             self.waits_no_more(what)
         if news.line:
             self.say(f"{what}: {news.line}")
+
+    @contextmanager
+    def doing(self, what: str) -> Iterator[None]:
+        """Show what is being done while the block runs, as `step` then changes it. Only a terminal shows it."""
+        before = self._what
+        self.step(what)
+        self._show()
+        try:
+            yield
+        finally:
+            self._hide()
+            self.step(before)
+
+    def step(self, what: str) -> None:
+        """Say what is being done from now on."""
+        self._what, self._step_began = what, time.monotonic()
+
+    def _show(self) -> None:
+        with self._voice:
+            self._users += 1
+            if self._display is None and self.console.is_terminal:
+                self._display = Display(self.console, self._shown)
+                self._display.start(refresh=True)
+
+    def _hide(self) -> None:
+        with self._voice:
+            self._users -= 1
+            if self._users <= 0:
+                self.close()
+
+    def close(self) -> None:
+        """End what is shown live. What the table shows stays."""
+        display, self._display = self._display, None
+        if display is not None:
+            display.stop()
+            if self._in_trials:
+                self.console.print(self._table())
+
+    def _shown(self) -> RenderableType:
+        if self._in_trials:
+            return self._newest_trials()
+        what, began = self._what, self._step_began
+        for waits, since in list(self.waiting.items())[:1]:
+            what, began = f"{waits}: waiting for its workers", since
+        self._step.update(text=f"{what}, {time.monotonic() - began:.0f} s")
+        return self._step
 
     def expect(self, trials: int, already: int, epochs: int) -> None:
         """Set the number of trials, the number of those that have already ended, and the epochs of each."""
@@ -155,9 +216,8 @@ class Progress:
             row.params = params
         if metrics is not None:
             row.metrics = dict(metrics)
-        if self._live is not None:
-            self._live.update(self._table())
-        elif state != "waiting":
+        self._redraw()
+        if not (self._in_trials and self._display is not None) and state != "waiting":
             self.say(f"trial {row.name} {state}: {self._news(row)}")
 
     def trial_epoch(self, number: int, epoch: int, metrics: Mapping[str, float]) -> None:
@@ -166,21 +226,20 @@ class Progress:
         row.epoch = epoch
         row.metrics = {"valid_ser": metrics["valid_ser"]}
         row.metrics |= {name: metrics[name] for name in _SHOWN_OF_EPOCHS if name in metrics}
-        if self._live is not None:
-            self._live.update(self._table())
+        self._redraw()
 
     def __enter__(self) -> Progress:
-        self._began = time.monotonic()
-        if self.console.is_terminal:
-            self._live = Live(self._table(), console=self.console, refresh_per_second=2)
-            self._live.__enter__()
+        self._began, self._in_trials = time.monotonic(), True
+        self._redraw()
+        self._show()
         return self
 
     def __exit__(self, *error: Any) -> None:
-        if self._live is not None:
-            self._live.update(self._table())
-            self._live.__exit__(*error)
-            self._live = None
+        last = self._table() if self._display is not None else None
+        self._in_trials = False
+        self._hide()
+        if last is not None:
+            self.console.print(last)
 
     def _news(self, row: _Row) -> str:
         """Return the line about a trial's new state, after the state itself."""
@@ -199,7 +258,7 @@ class Progress:
 
     def _left(self) -> str:
         """Return the number of trials that have not ended, with the time that they may take."""
-        ended = sum(row.state in ("complete", "stopped", "failed", "refused") for row in self._rows.values())
+        ended = sum(row.state in ("complete", "stopped", "failed", "refused") for row in list(self._rows.values()))
         left = self.wanted - self.already - ended
         if not ended or left <= 0:
             return f"{max(left, 0)} to go"
@@ -209,14 +268,38 @@ class Progress:
     @property
     def _cost(self) -> str:
         """The metric of the cost column: GPU-seconds if any trial has used a GPU, else worker-seconds."""
-        return _COSTS[0] if any(row.metrics.get(_COSTS[0]) for row in self._rows.values()) else _COSTS[1]
+        return _COSTS[0] if any(row.metrics.get(_COSTS[0]) for row in list(self._rows.values())) else _COSTS[1]
 
-    def _table(self) -> Table:
-        return fitting(self.console, (self._table_of(whole) for whole in (True, False)))
+    def _redraw(self) -> None:
+        """Let the live table show what has changed."""
+        self._drawn = ConsoleDimensions(0, 0), self._drawn[1]
 
-    def _table_of(self, whole: bool) -> Table:
-        """Return the table; unless `whole`, without costs, and with a running trial's epochs as its state."""
-        rows = sorted(self._rows.items())[-_SHOWN:]
+    def _newest_trials(self) -> SegmentLines:
+        """Return the lines of a table with as many of the newest trials as the terminal has room for."""
+        drawn, shown = self._drawn
+        if drawn != (size := self.console.size):
+            while True:
+                lines = self.console.render_lines(self._table(self._room), pad=False)
+                missing = len(lines) + 1 - size.height
+                if missing <= 0 or self._room == 1:
+                    break
+                self._room = max(1, self._room - max(1, missing // _ROW_LINES))
+            if missing < -_ROW_LINES:  # one more may fit the next time
+                self._room = min(_SHOWN, self._room + 1)
+            shown = SegmentLines(lines, new_lines=True)
+            self._drawn = size, shown
+        return shown
+
+    def _table(self, most: int = _SHOWN) -> Table:
+        return fitting(self.console, (self._table_of(whole, most) for whole in (True, False)))
+
+    def _table_of(self, whole: bool, most: int) -> Table:
+        """Return the table of at most so many trials.
+
+        Args:
+            whole: False to leave out costs, and show a running trial's epochs as its state.
+        """
+        rows = sorted(self._rows.items())[-most:]
         models = [row.metrics for _, row in rows]
         cost = self._cost.replace("_", "\n")
         heads = ["trial", "state", _SER, "MIA\nAUC", *epsilon_heads(models)]

@@ -30,7 +30,7 @@ from sweeps.run.study import COST, open_study, requeue_interrupted
 from sweeps.run.trial import TrialContext, tune_trial
 from sweeps.store.sweep import Sweep
 from sweeps.text.figures import delta_remark, epsilon_digits
-from sweeps.tracking.job_run import corpus_inputs, open_baseline_run, open_trial_run
+from sweeps.tracking.job_run import corpus_inputs, open_baseline_run, open_trial_run, trial_run_name
 from sweeps.tracking.tracker import Tracker
 from trainables.config import TrialSpec
 from trainables.features.encoded_corpus import EncodedCorpus
@@ -192,7 +192,7 @@ def release_best(sweep: Sweep, tracker: Tracker) -> None:
     sweep.release(min(complete, key=lambda trial: deciding(trial.metrics)["ser"]).number)
     for trial in sweep.trials():
         if trial.run_id is None and trial.ledger is not None:
-            run_id = tracker.find(sweep.record.run_id, "trial", trial.number)
+            run_id = tracker.find(sweep.record.run_id, trial_run_name(sweep, trial.number))
             run = open_trial_run(tracker, sweep, trial.number, trial.params, trial.spec, run_id=run_id)
             kept = tuple(EpochResult(point.epoch, point.metrics) for point in trial.points)
             outcome = TrialResult(trial.metrics, trial.ledger, {}, kept)

@@ -56,7 +56,11 @@ class SweepRecord(Frozen):
     baseline_run_id: str | None = None
     baseline_tracked: bool = False
     """True once MLflow has everything about the baseline."""
+    schema_only: Annotated[dict[str, Any], AfterValidator(_numbers)] | None = None
+    """Metrics of the schema alone (`sweeps.run.schema_only`); None if it has no text."""
     error: str | None = None
+    end_due: bool = False
+    """True from the start of a driver until MLflow has the sweep's end. If the driver has died, the end is missing."""
     examples: int | None = None
     """Training utterances."""
     settings: dict[str, str] | None = None

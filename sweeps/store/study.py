@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import os
-from contextlib import suppress
+import sqlite3
+from contextlib import closing, suppress
 from typing import Any
 
 import optuna
+from optuna.exceptions import StorageInternalError
 from optuna.storages import RDBStorage
 from optuna.trial import FrozenTrial
 from sqlalchemy.exc import ProgrammingError, SQLAlchemyError
 
 from edp.spec import UserError
+from sweeps.store.sqlite_locks import StudyConnection, is_locked, may_be_whole
 from sweeps.store.storage import sqlite_file
 from sweeps.text.errors import missing_driver
 from sweeps.text.secrets import redacted
@@ -19,7 +22,9 @@ from sweeps.text.secrets import redacted
 optuna.logging.set_verbosity(optuna.logging.WARNING)  # it logs every new study and every ended trial
 _checked = set[str]()
 """Databases whose tables are known to be this Optuna's. Each check runs all of Optuna's migration files."""
-_OPTIONS: dict[str, Any] = {"heartbeat_interval": None, "engine_kwargs": {"pool_pre_ping": True}}
+_ENGINE: dict[str, Any] = {"pool_pre_ping": True}
+_GLANCE_S = 2.0
+"""Seconds after which a file that is locked counts as such where nobody can wait for it."""
 
 
 class StudyGone(Exception):
@@ -29,11 +34,15 @@ class StudyGone(Exception):
 def study_storage(url: str) -> RDBStorage:
     """Open the database at `url`, with variables of the environment replaced; create missing tables.
 
+    A SQLite file that another process has locked is waited for, now and in each later call.
+
     Raises:
         UserError: if it cannot be opened.
     """
+    settled = os.path.expandvars(url)
+    waiting = {"connect_args": {"factory": StudyConnection}} if sqlite_file(settled) is not None else {}
     try:
-        return RDBStorage(os.path.expandvars(url), **_OPTIONS)
+        return RDBStorage(settled, heartbeat_interval=None, engine_kwargs=_ENGINE | waiting)
     except ImportError as error:
         raise UserError(f"search.study = {url!r} cannot be opened: {missing_driver(error)}") from None
     except (SQLAlchemyError, RuntimeError, ValueError, OSError) as error:
@@ -57,7 +66,11 @@ def read_study(url: str, name: str) -> list[FrozenTrial]:
     try:
         # Missing tables stay missing: a reader must not turn another file into a study.
         storage = RDBStorage(
-            settled, skip_compatibility_check=settled in _checked, skip_table_creation=True, **_OPTIONS
+            settled,
+            engine_kwargs=dict(_ENGINE),
+            skip_compatibility_check=settled in _checked,
+            heartbeat_interval=None,
+            skip_table_creation=True,
         )
         _checked.add(settled)
         return optuna.load_study(study_name=name, storage=storage).get_trials(deepcopy=False)
@@ -66,12 +79,9 @@ def read_study(url: str, name: str) -> list[FrozenTrial]:
     except KeyError:
         raise StudyGone(f"{file or url} holds no study of this name") from None
     except Exception as error:  # of SQLAlchemy, SQLite, Alembic or Optuna
-        busy = "locked" in str(error)
         no_tables = isinstance(error.__cause__, ProgrammingError)  # in a server's database that is new
-        if busy or (file is None and not no_tables):
-            raise UserError(
-                f"search.study = {url!r} cannot be read now ({_reason(error, url)}); allowed: a database that answers"
-            ) from None
+        if may_be_whole(error, file) if file is not None else not no_tables:
+            raise UserError(_not_now(error, url)) from None
         raise StudyGone(f"{file or url} cannot be read ({_reason(error, url)})") from None
 
 
@@ -85,6 +95,33 @@ def delete_study(url: str, name: str) -> None:
         optuna.delete_study(study_name=name, storage=study_storage(url))
 
 
+def check_unlocked(url: str) -> None:
+    """Raise if another process has locked the SQLite file at `url`, which may be missing or broken.
+
+    Raises:
+        UserError: naming the file.
+    """
+    file = sqlite_file(os.path.expandvars(url))
+    if file is None or not file.is_file():
+        return
+    try:
+        with closing(sqlite3.connect(file, timeout=_GLANCE_S)) as connection:
+            connection.execute("BEGIN IMMEDIATE")
+    except sqlite3.Error as error:
+        if is_locked(error):
+            raise UserError(_not_now(error, url)) from None
+
+
+def _not_now(error: BaseException, url: str) -> str:
+    """Return the message that a study, which may be whole, cannot be read."""
+    if is_locked(error):
+        file = sqlite_file(os.path.expandvars(url))
+        return f"{file} is locked by another process; allowed: another try when that process is done with it"
+    return f"search.study = {url!r} cannot be read now ({_reason(error, url)}); allowed: a database that answers"
+
+
 def _reason(error: BaseException, url: str) -> str:
-    text = " ".join(str(getattr(error, "orig", None) or error).split()) or type(error).__name__
+    # Optuna's own message guesses at the cause, which it keeps.
+    cause = error.__cause__ if isinstance(error, StorageInternalError) else error
+    text = " ".join(str(getattr(cause, "orig", None) or cause).split()) or type(cause).__name__
     return redacted(text, os.path.expandvars(url))[:200]

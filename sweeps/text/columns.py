@@ -8,6 +8,8 @@ from sweeps.text.figures import MARK, Metrics, audited_text, epsilon_cell, tpr_t
 from trainables.records.pareto import deciding
 
 TPR = "mia_tpr_at_1pct_fpr"
+SCHEMA_ONLY = "the schema alone, without private data"
+"""The configuration cell of heads that learnt from the schema's text alone."""
 
 SER_HEADS = ["SER\nvalid", "SER\ntest"]
 """The headings of the SER that chooses, and of the SER that nothing chooses by."""

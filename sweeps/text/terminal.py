@@ -17,8 +17,12 @@ _WORDS = 14
 
 
 def print_line(console: Console, text: str, *, style: str | None = None) -> None:
-    """Print a line unbroken, also to a pipe, a log or a narrow terminal. Hide secrets in it."""
-    console.print(redacted(text), style=style, highlight=False, markup=False, emoji=False, soft_wrap=True)
+    """Print a line unbroken, also to a pipe or a log. Hide secrets in it.
+
+    In a terminal, a line is broken between words, unless it holds a path or a command, which a reader may copy.
+    """
+    whole = not console.is_terminal or "/" in text or "edp-sweep" in text
+    console.print(redacted(text), style=style, highlight=False, markup=False, emoji=False, soft_wrap=whole)
 
 
 def command_line(command: str, *words: str | Path, storage: Path, tracking_uri: str | None = None) -> str:

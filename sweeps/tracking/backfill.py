@@ -10,7 +10,7 @@ from mlflow.entities import DatasetInput
 from sweeps.config.recipe import Recipe
 from sweeps.store.records import TrialRecord, number_of
 from sweeps.store.sweep import Sweep
-from sweeps.tracking.job_run import JobRun, open_refused_run, open_trial_run
+from sweeps.tracking.job_run import open_refused_run, open_trial_run, trial_run_name
 from sweeps.tracking.tracker import Tracker
 from trainables.records.epochs import by_epoch
 from trainables.records.files import atomic_write
@@ -62,14 +62,13 @@ def _send(
     sweep: Sweep, tracker: Tracker, trial: TrialRecord, attributes: dict[str, Any], inputs: list[DatasetInput]
 ) -> str | None:
     """Send one trial; return the id of its run, None if MLflow did not take it."""
-    run_id = trial.run_id or tracker.find(sweep.record.run_id, "trial", trial.number)
-    if trial.state == "refused":
+    refused = " refused" if trial.state == "refused" else ""
+    name = f"{trial_run_name(sweep, trial.number)}{refused}"
+    run_id = trial.run_id or tracker.find(sweep.record.run_id, name)
+    if refused:
         return run_id or open_refused_run(tracker, sweep, trial.number, trial.params, trial.reason or "")
     spec, folder = trial.spec, sweep.trial_folder(trial.number)
-    if run_id is not None:
-        run = JobRun(tracker, run_id, tracker.failures)
-    else:
-        run = open_trial_run(tracker, sweep, trial.number, trial.params, spec, inputs)
+    run = open_trial_run(tracker, sweep, trial.number, trial.params, spec, inputs, run_id)
     curve: list[dict[str, float]] = attributes.get("epochs", [])
     run.epochs(by_epoch(curve))
     outcome: TrialResult | str = trial.reason or "failed"

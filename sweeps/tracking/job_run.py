@@ -139,7 +139,7 @@ def open_job(
     """
     failures = tracker.failures
     if run_id is not None:
-        tracker.reopen(run_id)
+        tracker.reopen(run_id, params)
     else:
         run_id = tracker.start(name, params=params, tags=tags, parent=parent, note=note)
         if inputs:
@@ -147,10 +147,15 @@ def open_job(
     return JobRun(tracker, run_id, failures)
 
 
+def trial_run_name(sweep: Sweep, number: int) -> str:
+    """Return the name of a trial's run, by which the run is found if its id is not known."""
+    return f"{sweep.name}-{number:03d}"
+
+
 def open_refused_run(tracker: Tracker, sweep: Sweep, number: int, params: dict[str, Any], reason: str) -> str | None:
     """Create the run of a refused configuration, with the reason, and end it; return its id."""
     run_id = tracker.start(
-        f"{sweep.name}-{number:03d} refused",
+        f"{trial_run_name(sweep, number)} refused",
         params={"trial": number, **params},
         tags=environment_tags()
         | {"role": "trial", "sweep": sweep.name, "state": "refused", "reason": reason, "pareto": "false"},
@@ -175,7 +180,7 @@ def open_trial_run(
     shown |= {k: v for k, v in params.items() if k not in shown}
     return open_job(
         tracker,
-        f"{sweep.name}-{number:03d}",
+        trial_run_name(sweep, number),
         params={"trial": number, **shown},
         tags=trial_tags(sweep.name, spec) | {"role": "trial", "pareto": "false"},
         parent=sweep.record.run_id,

@@ -14,7 +14,16 @@ from sweeps.store.plans import plan_of
 from sweeps.store.records import Point, TrialRecord
 from sweeps.store.storage import train_line
 from sweeps.store.sweep import Sweep
-from sweeps.text.columns import SER_HEADS, TPR, attack_cells, epsilon_cells, epsilon_heads, epsilon_legend, ser_cells
+from sweeps.text.columns import (
+    SCHEMA_ONLY,
+    SER_HEADS,
+    TPR,
+    attack_cells,
+    epsilon_cells,
+    epsilon_heads,
+    epsilon_legend,
+    ser_cells,
+)
 from sweeps.text.figures import params_text, users_notes
 from sweeps.text.terminal import command_line
 
@@ -68,6 +77,7 @@ def run_note(sweep: Sweep, recipe: Recipe, trials: list[TrialRecord], front: lis
         f"| {' | '.join(heads)} |".replace("\n", " "),
         f"|{'---|' * len(heads)}",
         *([_row(heads, "SGD", sweep.record.baseline, "plain SGD")] if sweep.record.baseline else []),
+        *([_row(heads, "schema", sweep.record.schema_only, SCHEMA_ONLY)] if sweep.record.schema_only else []),
         *(_row(heads, point.name, point.metrics, params_text(point.params)) for point in shown),
         "",
         (more if len(shown) < len(front) else "")

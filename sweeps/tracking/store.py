@@ -12,6 +12,7 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError
 
 from edp.spec import UserError
+from sweeps.store.sqlite_locks import is_locked
 from sweeps.store.storage import absolute_store, sqlite_file
 from sweeps.text.errors import missing_driver
 from sweeps.text.secrets import HIDDEN, redacted
@@ -117,4 +118,6 @@ def refusal(uri: str, error: Exception) -> UserError:
 
 def reason_of(uri: str, error: Exception) -> str:
     """Return the message of the store at `uri` or its driver, in one line without secrets."""
+    if is_locked(error):
+        return "another process has locked it"
     return redacted(" ".join(str(error).split()) or type(error).__name__, uri)[:200]

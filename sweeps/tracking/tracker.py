@@ -6,7 +6,8 @@ import logging
 import math
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+import uuid
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
@@ -40,6 +41,9 @@ _PAUSE_S = 20.0
 """Seconds without a call after a failed one, so that a dead store does not slow the sweep down."""
 
 _TROUBLE = (MlflowException, SQLAlchemyError, requests.RequestException, OSError)
+
+_START = "edp_sweep.start"
+"""Tag with a run's own word, by which the run is found if the answer to its creation was lost."""
 
 Sent = TypeVar("Sent")
 
@@ -144,16 +148,31 @@ class Tracker:
         """
         nesting = {"mlflow.parentRunId": parent} if parent else {}
         described = {NOTE: redacted(note)} if note is not None else {}
-        shown = [Param(key, redacted(str(value))[:6000]) for key, value in params.items()]
+        word = uuid.uuid4().hex
 
         def send() -> str:
             every = {**tags, **nesting, **described, **owner_tags(self._storage), **source_tags()}
-            every["mlflow.user"] = person()
-            run: Run = self.client.create_run(self.experiment_id, self._now(), run_name=name, tags=every)
-            self.client.log_batch(run.info.run_id, params=shown)
+            every |= {"mlflow.user": person(), _START: word}
+            try:
+                run: Run = self.client.create_run(self.experiment_id, self._now(), run_name=name, tags=every)
+            except _TROUBLE:
+                if not (made := self._started_with(word)):
+                    raise
+                run = made[0]
+            # MLflow's client repeats a request whose answer was lost, and the store then holds the run twice.
+            with suppress(*_TROUBLE):
+                for twin in self._started_with(word):
+                    if twin.info.run_id != run.info.run_id:
+                        self.client.delete_run(twin.info.run_id)
             return str(run.info.run_id)
 
-        return self._sent(send)
+        run_id = self._sent(send)
+        if run_id is not None:
+            self._on_run(run_id, lambda run: self.client.log_batch(run, params=_shown(params)))
+        return run_id
+
+    def _started_with(self, word: str) -> list[Run]:
+        return list(self.client.search_runs([self.experiment_id], f"tags.`{_START}` = '{word}'"))
 
     def log(self, run_id: str | None, metrics: Mapping[str, float], step: int = 0) -> None:
         """Log one batch of metrics, without NaN. An infinite metric becomes a tag: MLflow would store 1.8e308."""
@@ -195,22 +214,41 @@ class Tracker:
                 os.utime(path, (self._fixed_time, self._fixed_time))  # MLflow's copy has the file's time
             self._on_run(run_id, lambda run: self.client.log_artifact(run, str(path), folder))
 
-    def reopen(self, run_id: str | None) -> None:
-        """Set an ended or interrupted run to running."""
-        self._on_run(run_id, lambda run: self.client.update_run(run, status="RUNNING"))
+    def reopen(self, run_id: str | None, params: Mapping[str, Any] | None = None) -> None:
+        """Set an ended or interrupted run to running, and log those of `params` that it lacks."""
+
+        def send(run: str) -> None:
+            if params:
+                have = self.client.get_run(run).data.params
+                self.client.log_batch(run, params=[one for one in _shown(params) if one.key not in have])
+            self.client.update_run(run, status="RUNNING")
+
+        self._on_run(run_id, send)
         self.tag(run_id, {"state": "running", **owner_tags(self._storage)})
 
     def end(self, run_id: str | None, status: str = "FINISHED") -> None:
         """End a run: FINISHED, FAILED or KILLED."""
         self._on_run(run_id, lambda run: self.client.set_terminated(run, status, self._now()))
 
-    def find(self, parent: str, role: str, number: int | None = None) -> str | None:
-        """Return the run below `parent` with this role and, for a trial, this number; None if there is none."""
-        wanted = f"tags.`mlflow.parentRunId` = '{parent}' and tags.role = '{role}'"
-        if number is not None:
-            wanted += f" and params.trial = '{number}'"
+    def find(self, parent: str, name: str) -> str | None:
+        """Return the run of this name below `parent`; None if there is none.
+
+        A run has its name from its creation. Its parameters are sent afterwards, and may be missing.
+        """
+        wanted = f"tags.`mlflow.parentRunId` = '{parent}' and attributes.run_name = '{name}'"
         found = self._sent(lambda: self.client.search_runs([self.experiment_id], wanted, max_results=1))
         return str(found[0].info.run_id) if found else None
+
+    def delete_strays(self, parent: str, known: Collection[str]) -> None:
+        """Delete running trials below `parent` whose ids are not `known`: their creation was answered too late."""
+        wanted = f"tags.`mlflow.parentRunId` = '{parent}' and tags.role = 'trial' and attributes.status = 'RUNNING'"
+
+        def send() -> None:
+            for run in self.client.search_runs([self.experiment_id], wanted, max_results=1000):
+                if run.info.run_id not in known:
+                    self.client.delete_run(run.info.run_id)
+
+        self._sent(send)
 
     def marked(self, parent: str, tag: str) -> set[str]:
         """Return the runs below `parent` whose `tag` is `true`."""
@@ -276,3 +314,7 @@ class Tracker:
             self._say("MLflow answers again")
         self._failing = False
         return answer
+
+
+def _shown(params: Mapping[str, Any]) -> list[Param]:
+    return [Param(key, redacted(str(value))[:6000]) for key, value in params.items()]

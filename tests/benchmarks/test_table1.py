@@ -177,7 +177,7 @@ def test_the_report_shows_what_was_measured(tmp_path: Path, command: Command) ->
         (["--corpus", "imdb", "--model", "CLC"], "--corpus = 'imdb': allowed: ATIS, SNIPS"),
         (["--corpus", "ATIS", "--row", "clc_atis"], "allowed: one of both ways"),
         (["--report"], "no table1.json is there yet"),
-        (["--row", "clc_atis", "--part", "front"], "--part = 'front': allowed: all, private, mechanism"),
+        (["--row", "clc_atis", "--part", "front"], "--part = 'front': allowed: all, private, schema, mechanism"),
         (["--row", "clc_atis", "--encoder", "./nowhere"], "nowhere"),
         (["--row", "clc_health", "--utterances", "20"], "--utterances"),
     ],

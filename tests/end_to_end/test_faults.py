@@ -16,6 +16,7 @@ import pytest
 from mlflow.tracking import MlflowClient
 
 from edp.ledger import Ledger
+from sweeps.store.sweep import Sweep
 from tests.conftest import TINY_RECIPE, Command
 from tests.support.disks import small_disk
 from tests.support.drivers import Driver, kill, programs
@@ -151,6 +152,20 @@ def test_a_trial_whose_process_is_killed_goes_on_from_its_last_epoch(one_sweep: 
     code, _, err = one_sweep.run_and_meanwhile(kill_it)
     assert code == 0, err
     one_sweep.is_whole()
+
+
+def test_the_end_of_a_driver_that_is_killed_while_it_writes_it_is_written_by_the_next_command(
+    one_sweep: OneSweep, tmp_path: Path
+) -> None:
+    driver = one_sweep.start()
+    sweep = Sweep.existing(tmp_path / "runs", "s")
+    wait_for(lambda: sweep.record.state == "finished")
+    kill(driver.process.pid)
+    driver.end()
+    assert sweep.record.end_due, "MLflow did not have it"
+    one_sweep.is_whole()
+    assert not sweep.record.end_due
+    assert (sweep.folder / "front.svg").is_file()
 
 
 def test_what_mlflow_missed_while_it_was_gone_is_sent_later(one_sweep: OneSweep, server: Server) -> None:

@@ -75,7 +75,7 @@ def sweep_of(
     trials: int,
     *settings: str,
     tracked: bool = True,
-    state: str = "finished",
+    state: str | None = "finished",
     tracking_uri: str | None = None,
 ) -> Sweep:
     """A sweep of `trials` complete trials in `storage`.
@@ -83,6 +83,7 @@ def sweep_of(
     Args:
         settings: `KEY=VALUE` of its recipe, `quickstart_paper`.
         tracked: whether MLflow has runs of it; its front is only written there then.
+        state: at its end; None: its driver has died before it wrote the end.
         tracking_uri: of MLflow's store; None: the storage folder's own.
     """
     own = [f"search.trials={max(trials, 1)}", "search.sampler=random", *settings]
@@ -114,15 +115,18 @@ def sweep_of(
             wanted=trials,
             pid=os.getpid(),
             baseline=baseline,
+            end_due=True,
         )
     )
     if trials:
         add_trials(sweep, trials, tracker)
         sweep.update(examples=EXAMPLES)
+    if state is None:
+        return sweep
     if tracker:
         finish(sweep, recipe, tracker, state, Progress(Console(quiet=True)))
     else:
-        sweep.update(state=state)
+        sweep.update(state=state, end_due=False)
     return sweep
 
 

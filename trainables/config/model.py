@@ -170,8 +170,38 @@ class BERTSpec(Frozen):
         Field(description="with trainable = heads: states that are computed once; null: compute them in every step"),
     ] = None
 
+    name_prior: Annotated[
+        float,
+        Field(
+            ge=0,
+            le=10,
+            description="with `features`: weight of the public scores of labels' names that the heads begin with; "
+            "needs an encoder of `edp-sweep pretrain`, whose last layer is in `features.layers`",
+        ),
+    ] = 0.0
+    schema_weight: Annotated[
+        float,
+        Field(
+            ge=0,
+            le=10,
+            description="with `features`: weight of the public heads, trained on the text of `corpus.schema`, that the "
+            "heads begin with",
+        ),
+    ] = 0.0
+
     @model_validator(mode="after")
     def _fits_together(self) -> BERTSpec:
+        for name in ("name_prior", "schema_weight"):
+            if getattr(self, name) and self.features is None:
+                raise ValueError(
+                    f"model.{name} = {getattr(self, name):g} has no meaning without model.features; "
+                    "allowed: 0, or heads on states that are computed once"
+                )
+        if self.name_prior and self.features is not None and self.features.sentence == "first":
+            raise ValueError(
+                "model.features.sentence = first: scores of names are of the mean state; "
+                "allowed: mean, or model.name_prior = 0"
+            )
         if self.features is not None and self.trainable != "heads":
             raise ValueError(
                 f"model.features has no meaning with model.trainable = {self.trainable}; "

@@ -16,7 +16,7 @@ from trainables.corpora.generators import GENERATED, MAX_GENERATED, generate, gr
 from trainables.corpora.labels import LabelCounts, labels_of
 from trainables.corpora.public import find_corpus
 from trainables.corpora.readers import read_corpus, read_records
-from trainables.corpora.schema import bound_by, schema_of
+from trainables.corpora.schema import bound_by, public_text, schema_of
 from trainables.corpora.splits import LabelWithoutTrainError, folded, has_accented_twins, sample_corpus, split_corpus
 from trainables.corpora.tables import reads_otherwise
 from trainables.corpora.types import CorpusSummary, Record, Splits, Utterance
@@ -135,6 +135,8 @@ def corpus_digest(spec: CorpusSpec, field: str = "corpus") -> str:
         digest.update(json.dumps(others, sort_keys=True).encode())
     if (schema := schema_of(spec, field)) is not None:
         digest.update(json.dumps(schema).encode())
+        if text := public_text(spec, field):
+            digest.update(json.dumps(text).encode())
     if is_generated(spec):
         digest.update(f"{grammar_digest(spec.name)}\n{_generated(spec, field)}".encode())
         return digest.hexdigest()

@@ -19,31 +19,47 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import Field, ValidationError, field_validator
+from pydantic import Field, ValidationError, field_validator, model_validator
 
 from edp.spec import Frozen, UserError
 from trainables.config import CorpusSpec
 from trainables.corpora.generators import GENERATED, label_names
 from trainables.corpora.labels import Labels
+from trainables.corpora.schema_text import Samples, make_text, parts_of
 from trainables.corpora.types import NO_INTENT, SURROGATE, UNKNOWN, LabelNames, Splits, Utterance
 
 _FOLDER = files(__package__).joinpath("data", "schemas")
-SCHEMAS = (*sorted(one.name.removesuffix(".yaml") for one in _FOLDER.iterdir()), *GENERATED)
+SCHEMAS = tuple(sorted({*(one.name.removesuffix(".yaml") for one in _FOLDER.iterdir()), *GENERATED}))
 """The names of the schemas that come along: those of public corpora and of generated ones."""
 _MAX_NAME = 200
 
 
-class Label(Frozen):
-    """An intent or a slot type."""
+Words = Annotated[tuple[str, ...], Field(description="a list of texts")]
+
+
+class Intent(Frozen):
+    """An intent, and sentences that its developers wrote."""
 
     description: Annotated[str | None, Field(description="text for readers, without effect")] = None
+    samples: Words = ()
+
+
+class Slot(Frozen):
+    """A slot type, and values that its developers listed, or the name of a catalogue."""
+
+    description: Annotated[str | None, Field(description="text for readers, without effect")] = None
+    values: Words | str = ()
 
 
 class Schema(Frozen):
-    """The content of a schema file: intents and slot types by name, or lists of their names."""
+    """The content of a schema file: intents and slot types by name, or lists of their names; and samples of text."""
 
-    intents: dict[str, Label] = Field(default_factory=dict)
-    slots: dict[str, Label] = Field(default_factory=dict)
+    intents: dict[str, Intent] = Field(default_factory=dict)
+    slots: dict[str, Slot] = Field(default_factory=dict)
+    catalogues: dict[str, Words] = Field(default_factory=dict)
+    samples: Words = ()
+    before: Words = ()
+    after: Words = ()
 
     @field_validator("intents", "slots", mode="before")
     @classmethod
@@ -60,7 +76,7 @@ class Schema(Frozen):
 
     @field_validator("intents", "slots")
     @classmethod
-    def _names_can_be_in_a_corpus(cls, given: dict[str, Label]) -> dict[str, Label]:
+    def _names_can_be_in_a_corpus(cls, given: dict[str, Any]) -> dict[str, Any]:
         for name in given:
             if not name or len(name) > _MAX_NAME or name != name.strip() or SURROGATE.search(name):
                 raise ValueError(f"{name[:80]!r} is no name of a label; allowed: 1 to {_MAX_NAME} characters")
@@ -68,22 +84,72 @@ class Schema(Frozen):
 
     @field_validator("slots")
     @classmethod
-    def _slots_are_single_words(cls, given: dict[str, Label]) -> dict[str, Label]:
+    def _slots_are_single_words(cls, given: dict[str, Slot]) -> dict[str, Slot]:
         if bad := next((name for name in given if re.search(r"\s", name)), None):
             raise ValueError(f"{bad!r} is no slot type; allowed: a name without blanks")
         return given
 
     @field_validator("intents")
     @classmethod
-    def _one_intent_is_none(cls, given: dict[str, Label]) -> dict[str, Label]:
+    def _one_intent_is_none(cls, given: dict[str, Intent]) -> dict[str, Intent]:
         if len(given) == 1:
             raise ValueError("there is one intent, which leaves nothing to learn; allowed: several, or none")
         return given
+
+    @model_validator(mode="after")
+    def _samples_have_values(self) -> Schema:
+        for slot_name, slot in self.slots.items():
+            if isinstance(slot.values, str) and slot.values not in self.catalogues:
+                known = ", ".join(self.catalogues) or "a list of values"
+                raise ValueError(f"slots.{slot_name}.values: there is no catalogue {slot.values}; allowed: {known}")
+        if self.samples and self.intents:
+            raise ValueError("samples: which intent they have is unknown; allowed: samples below each intent")
+        for place, samples in self._samples_by_place.items():
+            for sample in samples:
+                try:
+                    parts = parts_of(sample)
+                except ValueError as error:
+                    raise ValueError(f"{place}: {error}") from None
+                if lacking := next((part.slot for part in parts if part.slot and part.slot not in self.slots), None):
+                    raise ValueError(f"{place}: {sample[:80]!r}: there is no slot {lacking}; allowed: one of slots")
+        for lonely in self._slots_without_value:
+            raise ValueError(
+                f"slots.{lonely}: a sample has it, and it has no value; allowed: values, or a catalogue's name"
+            )
+        return self
+
+    @property
+    def _samples_by_place(self) -> dict[str, Words]:
+        """The samples, by where the file has them."""
+        return {"samples": self.samples} | {
+            f"intents.{name}.samples": one.samples for name, one in self.intents.items()
+        }
+
+    @property
+    def _slots_without_value(self) -> list[str]:
+        """The slots of samples that no value can stand for."""
+        places = [part for samples in self._samples_by_place.values() for one in samples for part in parts_of(one)]
+        given = {part.slot for part in places if part.words} | {slot for slot, values in self._values.items() if values}
+        return sorted({part.slot for part in places if part.slot} - given)
+
+    @property
+    def _values(self) -> dict[str, Words]:
+        """The values of each slot that the file lists."""
+        named = self.catalogues
+        return {
+            k: named[slot.values] if isinstance(slot.values, str) else slot.values for k, slot in self.slots.items()
+        }
 
     @property
     def names(self) -> LabelNames:
         """The names, sorted, so that their order in the file has no effect."""
         return LabelNames(tuple(sorted(self.intents)), tuple(sorted(self.slots)))
+
+    @property
+    def text(self) -> Samples:
+        """What public text is made of (`trainables.corpora.schema_text`)."""
+        samples = {name: one.samples for name, one in self.intents.items()} or {NO_INTENT: self.samples}
+        return Samples(samples, self._values, self.before, self.after)
 
 
 def schema_of(spec: CorpusSpec, field: str = "corpus") -> LabelNames | None:
@@ -95,15 +161,36 @@ def schema_of(spec: CorpusSpec, field: str = "corpus") -> LabelNames | None:
     Raises:
         UserError: for a file that is missing, or no schema.
     """
+    found = whole_schema(spec, field)
+    return found.names if found is not None else None
+
+
+def whole_schema(spec: CorpusSpec, field: str = "corpus") -> Schema | None:
+    """Return `spec.schema` with its samples, or None if there is no schema.
+
+    Raises:
+        UserError: as `schema_of`.
+    """
     if spec.schema is None:
         return None
-    if spec.schema in GENERATED:
-        return LabelNames(*map(tuple, map(sorted, label_names(spec.schema))))
-    wanted = f"{field}.schema = {spec.schema}"
     path = Path(str(_FOLDER / f"{spec.schema}.yaml")) if spec.schema in SCHEMAS else Path(spec.schema).expanduser()
+    if spec.schema in GENERATED and not path.is_file():
+        intents, slots = label_names(spec.schema)
+        return Schema(intents=dict.fromkeys(intents, Intent()), slots=dict.fromkeys(slots, Slot()))
+    wanted = f"{field}.schema = {spec.schema}"
     if not path.is_file():
         raise UserError(f"{wanted}: there is no such file; allowed: a YAML file, {', '.join(SCHEMAS)}")
-    return read_schema(path, wanted).names
+    return read_schema(path, wanted)
+
+
+def public_text(spec: CorpusSpec, field: str = "corpus") -> list[Utterance]:
+    """Return the public text of `spec.schema`; empty without a schema, or without samples in it.
+
+    Raises:
+        UserError: as `schema_of`.
+    """
+    found = whole_schema(spec, field)
+    return make_text(found.text) if found is not None else []
 
 
 def read_schema(path: Path, wanted: str) -> Schema:
@@ -128,10 +215,12 @@ def read_schema(path: Path, wanted: str) -> Schema:
         problem = error.errors()[0]
         place, what = ".".join(map(str, problem["loc"])), problem["msg"].removeprefix("Value error, ")
         if problem["type"] == "extra_forbidden":
-            what = f"unknown key; allowed: {'intents, slots' if len(problem['loc']) == 1 else 'description'}"
+            inside: dict[object, type[Frozen]] = {"intents": Intent, "slots": Slot}
+            keys = inside[problem["loc"][0]] if len(problem["loc"]) > 1 else Schema
+            what = f"unknown key; allowed: {', '.join(keys.model_fields)}"
         elif problem["type"] in ("dict_type", "model_type", "model_attributes_type"):
             what = "allowed: {description: …}" if len(problem["loc"]) > 1 else "allowed: a mapping of names, or a list"
-        raise UserError(f"{wanted}: {place}: {what}") from None
+        raise UserError(f"{wanted}: {place + ': ' if place else ''}{what}") from None
     if not found.intents and not found.slots:
         raise UserError(f"{wanted}: it has no label; allowed: at least two intents, or a slot")
     return found

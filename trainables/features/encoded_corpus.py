@@ -19,9 +19,9 @@ from trainables.features.states import States, has_states
 from trainables.features.token_features import Features, load_features, make_batch, open_table, pad
 from trainables.records.files import load_array, read_json, reading
 
-Split = Literal["train", "valid", "test", "canaries"]
+Split = Literal["train", "valid", "test", "canaries", "schema"]
 SPLITS: tuple[Split, ...] = ("train", "valid", "test")
-"""The splits that every corpus has; some have `canaries` too."""
+"""The splits that every corpus has; some have `canaries`, and `schema`, the public text of their schema."""
 
 
 class EncodedCorpus:

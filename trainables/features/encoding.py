@@ -12,7 +12,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -39,6 +39,7 @@ def encode(
     *,
     labels: Labels | None = None,
     features: Features | None = None,
+    text: Sequence[Utterance] = (),
     progress: Progress | None = None,
 ) -> EncodedCorpus:
     """Write the corpus to `folder`, whole or not at all, in the form that `model` reads, and replace an earlier one.
@@ -47,6 +48,7 @@ def encode(
         labels: the labels of the model; None: those of the splits.
         features: the features of another corpus, such as that of the attacked model for its shadow corpus; None: make
             them.
+        text: public text with the labels of the model, as the split `schema`.
         progress: a function that is called with the number of encoded utterances and of all.
 
     Raises:
@@ -56,6 +58,8 @@ def encode(
     every = {name: _checked(getattr(splits, name), name) for name in SPLITS}
     if splits.canaries:
         every["canaries"] = splits.canaries
+    if text:
+        every["schema"] = list(text)
     if labels is None:
         labels = labels_of(splits)
     _ = labels.task  # raises for labels that leave nothing to learn

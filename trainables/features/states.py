@@ -95,6 +95,15 @@ def whitened(whiteners: Sequence[Whitener], parts: Sequence[Tensor]) -> Tensor:
     return torch.cat([*blocks, torch.full_like(blocks[0][..., :1], CONSTANT)], -1)
 
 
+NAME_SCORES = Path("public") / "names.npz"
+"""The scores of labels' names (`trainables.features.name_scores`) in the folder of an encoded corpus."""
+
+
+def has_name_scores(folder: Path) -> bool:
+    """Return True if the folder of an encoded corpus has scores of names."""
+    return (folder / NAME_SCORES).is_file()
+
+
 _IN_MEMORY = 1 << 30
 _ROWS_AT_ONCE = 1 << 12
 

@@ -6,7 +6,6 @@ labels of all corpora).
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 import torch
@@ -15,43 +14,17 @@ from torch.nn import functional as F
 from transformers import PreTrainedModel
 
 from edp.spec import UserError
-from trainables.corpora.labels import words_of
 from trainables.features.batch import Batch, PieceInputs
 from trainables.features.encoder_architecture import mean_state
-from trainables.features.token_features import make_batch, make_table
+from trainables.features.name_scores import TAG_KINDS, name_vectors, readable
 from trainables.features.word_pieces import WordPieces
 from trainables.pretraining.data import IGNORED, Column, Pool
 
-NAMES = "names.safetensors"
-"""The file in an encoder's folder with the learnt weights of the scores of names."""
 _NAME_SIZE = 192
 _INTENT_WEIGHT, _NAME_WEIGHT = 0.4, 1.0
 """Weight of the intents' loss beside the slots', and of the loss of name scores beside that of a corpus' own head."""
 _LEFT_OUT, _MASKED, _RANDOM = 0.15, 0.8, 0.1
 """Share of sub-words to guess, and the shares of these that a mask or a random one replaces (Devlin et al. 2019)."""
-_TAG_KINDS = "OBI"
-
-
-def readable(label: str) -> str:
-    """Return a label's name as plain words: `B-fromloc.city_name` is `fromloc city name`."""
-    return " ".join(words_of(re.sub(r"^[BI]-", "", label))) or "other"
-
-
-def name_vectors(encoder: PreTrainedModel, pieces: WordPieces, names: Sequence[str]) -> Tensor:
-    """Return vectors of labels' names, (names, h): mean states of the encoder, scaled to a norm of sqrt(hidden)."""
-    distinct = list(dict.fromkeys(names))
-    words = [name.split() for name in distinct]
-    flat = list(dict.fromkeys(word for name in words for word in name))
-    ids = {word: index for index, word in enumerate(flat)}
-    rows = torch.tensor([ids[word] for name in words for word in name]).numpy()
-    batch = make_batch(make_table(pieces, flat), rows, torch.tensor([len(name) for name in words]).numpy())
-    training = encoder.training
-    encoder.eval()
-    with torch.no_grad():
-        vectors = mean_state(states(encoder, batch), _pieces(batch).piece_mask_bs)
-    encoder.train(training)
-    vectors = F.normalize(vectors, dim=1) * vectors.shape[1] ** 0.5
-    return vectors[[distinct.index(name) for name in names]]
 
 
 def states(
@@ -122,9 +95,9 @@ class Supervised(nn.Module):
         self.intents = nn.Linear(hidden, max(1, len(pool.intent_columns)))
         for kind, columns in (("tag", pool.tag_columns), ("intent", pool.intent_columns)):
             self.register_buffer(f"{kind}_corpus_x", torch.tensor([column.corpus for column in columns]).long())
-        self.register_buffer("kind_x", torch.tensor([_TAG_KINDS.index(c.label[0]) for c in pool.tag_columns]).long())
+        self.register_buffer("kind_x", torch.tensor([TAG_KINDS.index(c.label[0]) for c in pool.tag_columns]).long())
         self.tag_names, self.intent_names = Names(vectors[0]), Names(vectors[1])
-        self.kinds = nn.Linear(hidden, len(_TAG_KINDS))
+        self.kinds = nn.Linear(hidden, len(TAG_KINDS))
 
     def forward(self, encoder: PreTrainedModel, batch: Batch, corpus_b: Tensor) -> Tensor:
         """Return the loss of a batch, a mean over all of its tokens and of its utterances, labelled or not."""

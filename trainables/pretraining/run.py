@@ -29,11 +29,12 @@ from edp.spec import UserError
 from trainables.config import Device
 from trainables.corpora import Utterance
 from trainables.features.encoder_architecture import load_encoder, quiet
+from trainables.features.name_scores import NAMES
 from trainables.features.pretrained import pretrained_folder, pretrained_pieces
 from trainables.features.word_pieces import WordPieces
 from trainables.models.joint import in_bfloat16
 from trainables.pretraining.data import Pool, stage_batches
-from trainables.pretraining.objectives import NAMES, Masked, Supervised, column_vectors
+from trainables.pretraining.objectives import Masked, Supervised, column_vectors
 from trainables.pretraining.overlap import ABOUT, HASHES, hashes_of, seen_by
 from trainables.pretraining.spec import PretrainSpec, StageSpec
 from trainables.records.files import reading, save_tensors

@@ -24,6 +24,8 @@ if TYPE_CHECKING:  # without NumPy and PyTorch, processes that only pass message
 Read = TypeVar("Read")
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+_WANTING = {errno.ENOMEM, errno.EMFILE, errno.ENFILE}
+"""Errors of a machine that lacks memory or open files. They say nothing about the file."""
 _FULL_TEXTS = re.compile(
     "no space left on device|disk is full|disk quota exceeded|file too large"
     r"|\d+ requested and \d+ written"  # NumPy, which does not pass on the system's error
@@ -40,10 +42,13 @@ def read_json(path: Path, kind: Callable[..., Read]) -> Read:
 
     Raises:
         BrokenFile: for a file that is missing, cannot be read, is not JSON, or is not of this kind.
+        UserError: if the machine lacks what it takes to read it.
     """
     try:
         return _adapter(kind).validate_json(path.read_bytes())
     except OSError as error:
+        if error.errno in _WANTING:
+            raise _not_now(path, error) from None
         raise BrokenFile(f"{path}: {error.strerror}; allowed: the file that was written there") from None
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
@@ -72,13 +77,23 @@ def reading(path: Path) -> Iterator[None]:
 
     Raises:
         BrokenFile: naming the file.
+        UserError: if the machine lacks what it takes to read it.
     """
     try:
         yield
     except UserError:
         raise
+    except MemoryError as error:
+        raise _not_now(path, error) from None
     except Exception as error:  # NumPy, zipfile, pickle and PyTorch have many types for a damaged file
+        if isinstance(error, OSError) and error.errno in _WANTING:
+            raise _not_now(path, error) from None
         raise BrokenFile(f"{path} is broken ({one_line(error)}); allowed: the file that was written there") from None
+
+
+def _not_now(path: Path, error: Exception) -> UserError:
+    why = getattr(error, "strerror", None) or one_line(error)
+    return UserError(f"{path} cannot be read now ({why}); allowed: another try, with more memory or open files")
 
 
 # Building an adapter takes far longer than reading a file with it.

@@ -12,10 +12,12 @@ from contextlib import contextmanager
 import torch
 import torch.distributed as dist
 
-from trainables.config import TrainingSpec, TrialSpec
+from edp.spec import UserError
+from trainables.config import BERTSpec, TrainingSpec, TrialSpec
 from trainables.features.encoded_corpus import EncodedCorpus
 from trainables.models import JointModel, build_model
 from trainables.records.job import TrialFailed
+from trainables.training.public_heads import begins_public, public_start
 
 
 def pick_device(training: TrainingSpec) -> torch.device:
@@ -38,14 +40,27 @@ def pick_device(training: TrainingSpec) -> torch.device:
 
 
 def new_model(spec: TrialSpec, corpus: EncodedCorpus, device: torch.device) -> JointModel:
-    """Return the model that a trial starts with, on `device`. All workers get the same weights."""
-    return build_model(
+    """Return the model that a trial starts with, on `device`. All workers get the same weights.
+
+    Raises:
+        TrialFailed: if the corpus lacks what the heads begin with (`trainables.training.public_heads`).
+    """
+    model = build_model(
         spec.model,
         corpus.labels,
         seed=spec.training.seed,
         vocabulary_size=corpus.vocabulary_size,
         state_sizes=corpus.state_sizes,
-    ).to(device)
+    )
+    if begins_public(spec.model):
+        assert isinstance(spec.model, BERTSpec), "only its heads begin at public weights"
+        try:
+            start = public_start(spec.model, corpus)
+        except UserError as error:
+            raise TrialFailed(str(error)) from error
+        if start is not None:
+            model.load_state_dict(start)
+    return model.to(device)
 
 
 @contextmanager

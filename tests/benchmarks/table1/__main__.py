@@ -39,7 +39,8 @@ def table1(
     ] = None,
     utterances: Annotated[int, typer.Option(min=200, max=1_000_000, help="of a generated corpus")] = 20_000,
     seeds: Annotated[int, typer.Option(min=1, max=1000, help="trainings of each private point")] = 3,
-    part: Annotated[str, typer.Option(help="all; private: its points alone; mechanism: SGD and the paper's")] = "all",
+    part: Annotated[str, typer.Option(help="all; private; schema: private with its samples; mechanism")] = "all",
+    epsilons: Annotated[str, typer.Option(help="of the private points, such as 3,1")] = "8,3,1",
     encoder: Annotated[str, typer.Option(help="model.pretrained of the private points")] = "minilm",
     report: Annotated[
         bool, typer.Option("--report", help="write table1.md and table1.svg of what was measured")
@@ -74,15 +75,17 @@ def table1(
         words += ["--seeds", str(seeds)]
         words += ["--utterances", str(utterances)] if is_generated(name) else []
         words += ["--part", part] if part != "all" else []
+        words += ["--epsilons", epsilons] if epsilons != "8,3,1" and part != "mechanism" else []
         words += ["--encoder", encoder] if encoder != "minilm" and part != "mechanism" else []
         command = f"{COMMAND} {shlex.join(words)}"
         words += ["--output", str(folder.resolve())] if folder is not None else []
-        words += [option for option, wanted in (("--report", report), ("--json", as_json)) if wanted]
+        words += [option for option, given in (("--report", report), ("--json", as_json)) if given]
         words += ["--storage", str(storage.resolve())] if storage.resolve() != RUNS.resolve() else []
         words += ["--tracking-uri", redacted(tracking_uri)] if tracking_uri is not None else []
         again = f"{COMMAND} {shlex.join(words)}"
         parts = tuple(PARTS) if part == "all" else (part,)
-        run = Run(name, trials, utterances, seeds, encoder, storage, tracking_uri, command, again, parts)
+        wanted = tuple(int(word) for word in epsilons.split(","))
+        run = Run(name, trials, utterances, seeds, encoder, storage, tracking_uri, command, again, parts, wanted)
         check(run)
         make_folder(place)
         check_output(place / "table1.json")

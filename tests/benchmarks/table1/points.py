@@ -31,9 +31,11 @@ MODELS = {"clc": "CLC", "bert": "BERT"}
 DECAYS = ("none", "linear", "exponential")
 EPSILONS = (8, 3, 1)
 """Of the private points."""
-POINTS = ("sgd", *(f"paper_{decay}" for decay in DECAYS), "edp_front", *(f"private_{epsilon}" for epsilon in EPSILONS))
-PARTS = {"private": tuple(f"private_{epsilon}" for epsilon in EPSILONS), "mechanism": ("sgd", "edp_front")}
-"""Of a row, each measured by itself: the private recipe's points, which take minutes; SGD and the paper's mechanism."""
+_PRIVATE, _SCHEMA = (tuple(f"{kind}_{epsilon}" for epsilon in EPSILONS) for kind in ("private", "schema"))
+POINTS = ("sgd", *(f"paper_{decay}" for decay in DECAYS), "edp_front", *_PRIVATE, *_SCHEMA)
+PARTS = {"private": _PRIVATE, "schema": _SCHEMA, "mechanism": ("sgd", "edp_front")}
+"""Of a row, each measured by itself: the private recipe's points, which take minutes, without and with the text of a
+schema; SGD and the paper's mechanism."""
 
 # SGD's SER and MIA AUC in per cent; (ΔSER, ΔMIA, log10 ε) of each of `DECAYS`.
 _Cell = tuple[float, float, float]

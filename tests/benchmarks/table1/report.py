@@ -26,11 +26,15 @@ _NAMES = {
     "private_8": "private recipe, ε = 8",
     "private_3": "private recipe, ε = 3",
     "private_1": "private recipe, ε = 1",
+    "schema_8": "private recipe with a schema's samples, ε = 8",
+    "schema_3": "private recipe with a schema's samples, ε = 3",
+    "schema_1": "private recipe with a schema's samples, ε = 1",
 }
 _LOOKS: dict[str, Any] = {
     "paper": {"marker": "s", "color": "#c8553d", "label": "paper, at the ε it has"},
     "edp_front": {"marker": "D", "color": "#31688e", "label": "its mechanism, searched here"},
     "private": {"marker": "o", "color": "#3c8d40", "label": "private recipe"},
+    "schema": {"marker": "^", "color": "#b07aa1", "label": "private recipe with a schema's samples"},
 }
 _RECOMMENDED = "private_8"
 
@@ -176,7 +180,7 @@ def _panel(axes: Axes, entries: Sequence[Entry], title: str) -> None:
         )
         if not points:  # nor a line in the legend
             continue
-        line = "-" if kind == "private" else "none"
+        line = "-" if kind in ("private", "schema") else "none"
         axes.plot([x for x, _ in points], [y for _, y in points], ls=line, lw=0.9, ms=5, mec="#333", mew=0.6, **looks)
     for one in entries:
         if one.point == "sgd":

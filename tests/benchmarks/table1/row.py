@@ -39,6 +39,7 @@ from tests.benchmarks.table1.points import (
     names_of,
     paper_entries,
 )
+from trainables.features.name_scores import NAMES
 from trainables.records.files import read_json_if_any
 from trainables.training.references import Kind
 
@@ -55,6 +56,8 @@ _SISTERS = {
     "video": ("health", "communication"),
 }
 """Generated corpora that stand in as public ones."""
+_NAME_PRIOR = 0.5
+"""Weight of the scores of names, if the encoder has learnt some."""
 _TRIALS, _LONG_TRIALS = 6, {"bert": 2, "clc_nlu_eval": 2}
 """Of a search, and of the paper's mechanism where they are long: with them a row takes two cores at most 90 minutes."""
 _BERT_EPOCHS = {"atis": 10, "snips": 4, "nlu_eval": 6}
@@ -94,6 +97,8 @@ class Run:
     """What goes on with this one where it was stopped, in the folder where this process runs."""
     parts: tuple[str, ...] = tuple(PARTS)
     """Those of `PARTS` that are measured."""
+    epsilons: tuple[int, ...] = EPSILONS
+    """Those of the private points that are measured."""
 
     @property
     def model(self) -> str:
@@ -130,7 +135,8 @@ def check(run: Run) -> None:
         UserError: one line that names them.
     """
     settings = [paper_mechanism(run)] if "mechanism" in run.parts else []
-    settings += [private_recipe(run, epsilon) for epsilon in EPSILONS] if "private" in run.parts else []
+    for part in {"private", "schema"} & set(run.parts):
+        settings += [private_recipe(run, epsilon, schema=part == "schema") for epsilon in run.epsilons]
     recipes = [load_recipe(*one)[1] for one in settings]
     check_encoders([recipe.baseline() for recipe in recipes])
 
@@ -147,7 +153,8 @@ def measure(run: Run, progress: Progress) -> Iterator[tuple[list[Entry], Measure
         SweepStopped: when it was stopped; the same command goes on.
     """
     parts: dict[str, list[Part]] = {
-        "private": [functools.partial(_private, epsilon=epsilon) for epsilon in EPSILONS],
+        "private": [functools.partial(_private, epsilon=epsilon) for epsilon in run.epsilons],
+        "schema": [functools.partial(_private, epsilon=epsilon, schema=True) for epsilon in run.epsilons],
         "mechanism": [_paper_mechanism],
     }
     for name in run.parts:
@@ -195,13 +202,23 @@ def paper_mechanism(run: Run) -> tuple[str, list[str]]:
     return f"{run.corpus}_clc", settings
 
 
-def private_recipe(run: Run, epsilon: float) -> tuple[str, list[str]]:
-    """Return the private recipe and its settings. It is searched on a public corpus, so that ε covers the choice."""
+def private_recipe(run: Run, epsilon: float, *, schema: bool = False) -> tuple[str, list[str]]:
+    """Return the private recipe and its settings. It is searched on a public corpus, so that ε covers the choice.
+
+    Args:
+        schema: whether heads begin at public heads of the samples of the corpus' schema, and the proxy's at its own.
+    """
     settings = [
         f"search.trials={run.trials_of('private')}",
         f"edp.epsilon={epsilon:g}",
         f"model.pretrained={run.encoder}",
+        f"model.name_prior={_NAME_PRIOR if (Path(run.encoder).expanduser() / NAMES).is_file() else 0}",
+        f"model.schema_weight={int(schema)}",
     ]
+    if epsilon <= 1:  # each step has the same noise, so equal weights of the steps are best
+        settings += ["training.optimizer=sgd", "training.average=0.7", "training.epochs=80", "edp.C=0.25"]
+        settings += ["space.training.epochs=null", "space.C=null", "training.learning_rate=100"]
+        settings += ["space.training.learning_rate.log_uniform=[50, 200]"]
     if not run.generated:
         return f"{run.corpus}_private", settings
     # No corpus can be both: what the attacker is shown, and what stands in the private one's place.
@@ -240,11 +257,12 @@ def _paper_mechanism(run: Run, progress: Progress) -> tuple[list[Entry], list[No
     return entries, notes
 
 
-def _private(run: Run, progress: Progress, *, epsilon: int) -> tuple[list[Entry], list[Note]]:
+def _private(run: Run, progress: Progress, *, epsilon: int, schema: bool = False) -> tuple[list[Entry], list[Note]]:
     """Train the private recipe's choice at an ε with each seed."""
-    recipe, settings = private_recipe(run, epsilon)
-    point, name = f"private_{epsilon}", f"table1-{run.corpus_name}-private-{epsilon}"
-    progress.say(f"{names_of(run.row)[0]}: the private recipe at ε = {epsilon}")
+    recipe, settings = private_recipe(run, epsilon, schema=schema)
+    kind = "schema" if schema else "private"
+    point, name = f"{kind}_{epsilon}", f"table1-{run.corpus_name}-{kind}-{epsilon}"
+    progress.say(f"{names_of(run.row)[0]}: the private recipe at ε = {epsilon}{', with a schema' if schema else ''}")
     where: dict[str, Any] = {"tracking_uri": run.tracking_uri, "progress": progress}
     found = run_plan(recipe, settings, "proxy", name=name, storage=run.storage, part_of=run.again, **where)
     sweep, spec = Sweep(run.storage, found["sweep"]), load_config(Path(found["output"]) / "config.yaml", [])

@@ -92,8 +92,8 @@ def test_what_a_store_does_not_take_is_counted_said_once_and_sent_once_later(tmp
     ]
     assert tracker.failures == 2
     assert said[1:] == ["MLflow answers again"]
-    assert tracker.find(parent, "trial", 0) == run
-    assert tracker.find(parent, "trial", 1) is None
+    assert tracker.find(parent, "s-000") == run
+    assert tracker.find(parent, "s-001") is None
 
 
 @pytest.mark.slow

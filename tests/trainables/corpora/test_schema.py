@@ -253,10 +253,12 @@ def test_the_schemas_that_come_along_are_the_published_labels(name: str) -> None
     if name in GENERATED:
         labels = Labels.of(generate(name, 5000, 0))
     else:
-        labels = labels_of(load_corpus(CorpusSpec(name=name, path=str(real_corpus(name)))))
+        path = real_corpus("public") / "nlupp.jsonl.gz" if name == "nlupp" else real_corpus(name)
+        labels = labels_of(load_corpus(CorpusSpec(name=name, path=str(path))))
     schema = schema_of(CorpusSpec(name=name, schema=name))
     assert schema is not None
-    assert schema.intents == (labels.intents if labels.has_intents else ())
+    # NLU++ has several intents an utterance, so its schema has none.
+    assert schema.intents == (labels.intents if labels.has_intents and name != "nlupp" else ())
     assert schema.slots == tuple(tag[2:] for tag in labels.tags[1::2])
 
 

@@ -20,10 +20,11 @@ from trainables.config import BERTSpec, CorpusSpec
 from trainables.corpora.labels import Labels
 from trainables.corpora.types import Utterance
 from trainables.features.compute_states import encoder_digest
+from trainables.features.name_scores import readable
 from trainables.features.pretrained import pretrained_folder, pretrained_pieces
 from trainables.models.bert import BERT
 from trainables.pretraining.data import IGNORED, make_pool, read_utterances, stage_batches
-from trainables.pretraining.objectives import Masked, Supervised, column_vectors, readable
+from trainables.pretraining.objectives import Masked, Supervised, column_vectors
 from trainables.pretraining.overlap import pretrained_on
 from trainables.pretraining.run import PretrainingStopped, Record, describe, pieces_of, start_of, train, write_folder
 from trainables.pretraining.spec import PretrainSpec

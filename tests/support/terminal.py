@@ -1,0 +1,68 @@
+"""A terminal that breaks its lines again when it becomes narrower, as most do."""
+
+from __future__ import annotations
+
+import io
+import re
+
+_CODE = re.compile(r"\x1b\[(\??[\d;]*)([A-Za-z])")
+
+
+class Terminal(io.StringIO):
+    """What is on a screen of so many columns, without an end to its height, after everything that was written to it."""
+
+    def __init__(self, columns: int) -> None:
+        super().__init__()
+        self._columns = columns
+        self.rows = [""]
+        self._goes_on = [False]
+        """Whether the next row belongs to the same line."""
+        self._row, self._column = 0, 0
+
+    def resize(self, columns: int) -> None:
+        lines, at, offset = [""], 0, 0
+        for row, (text, goes_on) in enumerate(zip(self.rows, self._goes_on, strict=True)):
+            if row == self._row:
+                at, offset = len(lines) - 1, len(lines[-1]) + self._column
+            lines[-1] += text
+            lines += [] if goes_on else [""]
+        self._columns, self.rows, self._goes_on = columns, [], []
+        for number, line in enumerate(lines[:-1]):
+            pieces = [line[start : start + columns] for start in range(0, max(1, len(line)), columns)]
+            if number == at:
+                self._row = len(self.rows) + min(offset // columns, len(pieces) - 1)
+                self._column = offset - (self._row - len(self.rows)) * columns
+            self.rows += pieces
+            self._goes_on += [True] * (len(pieces) - 1) + [False]
+
+    def write(self, text: str) -> int:
+        place = 0
+        while place < len(text):
+            if code := _CODE.match(text, place):
+                self._obey(code[2], int(code[1]) if code[1].isdigit() else 1)
+                place = code.end()
+            else:
+                self._put(text[place])
+                place += 1
+        return len(text)
+
+    def _obey(self, letter: str, number: int) -> None:
+        if letter == "A":
+            self._row = max(0, self._row - number)
+        elif letter == "K":
+            self.rows[self._row], self._goes_on[self._row] = "", False
+
+    def _put(self, letter: str) -> None:
+        if letter == "\r":
+            self._column = 0
+            return
+        if letter == "\n" or self._column == self._columns:
+            self._goes_on[self._row] = letter != "\n"
+            self._row, self._column = self._row + 1, 0
+            if self._row == len(self.rows):
+                self.rows.append("")
+                self._goes_on.append(False)
+        if letter != "\n":
+            row = self.rows[self._row]
+            self.rows[self._row] = row[: self._column].ljust(self._column) + letter + row[self._column + 1 :]
+            self._column += 1

@@ -1,0 +1,120 @@
+"""A terminal shows at any time what is being done, and nothing breaks into it: no library, no other width."""
+
+from __future__ import annotations
+
+import sys
+import time
+
+import pytest
+from rich.console import Console
+
+from sweeps.run.progress import Progress
+from tests.support.terminal import Terminal
+from tests.support.waiting import wait_for
+
+PARAMS = {"C": 0.25, "z0": 1.66e-06, "decay": "exponential", "tau": 0.35}
+RESULT = {
+    "valid_ser": 0.2,
+    "ser": 0.3,
+    "mia_auc": 0.55,
+    "epsilon": 15.0,
+    "epsilon_paper": 4.0,
+    "trial_seconds": 40.0,
+    "gpu_seconds": 66.0,
+}
+
+
+def _progress(columns: int, lines: int = 40) -> tuple[Terminal, Progress]:
+    terminal = Terminal(columns)
+    progress = Progress(Console(file=terminal, force_terminal=True, width=columns, height=lines, color_system=None))
+    progress.expect(30, 0, 3)
+    return terminal, progress
+
+
+def _draw(progress: Progress) -> None:
+    assert progress._display is not None
+    progress._display.refresh()
+
+
+@pytest.mark.parametrize("widths", [(60,), (100, 41), (79, 78, 30, 140), (140,)])
+def test_a_terminal_that_becomes_narrower_shows_the_table_once(widths: tuple[int, ...]) -> None:
+    terminal, progress = _progress(120)
+    progress.say("a line above, " * 6)
+    with progress:
+        for number in range(3):
+            progress.trial(number, "running", PARAMS)
+            progress.trial(number, "complete", metrics=RESULT)
+        for width in widths:
+            terminal.resize(width)
+            progress.console.width = width
+            _draw(progress)
+            assert _count(terminal, "trials (") == 1
+            assert _count(terminal, "honest") <= 1  # too narrow a terminal leaves columns out
+            progress.say("a line between")
+            _draw(progress)
+        assert "".join(terminal.rows).replace(" ", "").startswith("alineabove," * 6), "nothing else is erased"
+    assert _count(terminal, "trials (") == 1
+    assert _count(terminal, "a line between") == len(widths)
+
+
+def _count(terminal: Terminal, text: str) -> int:
+    return "\n".join(terminal.rows).count(text)
+
+
+def test_the_newest_trials_are_shown_where_not_all_fit_and_all_at_the_end() -> None:
+    terminal, progress = _progress(80, lines=24)
+    with progress:
+        for number in range(18):
+            progress.trial(number, "complete", PARAMS, metrics=RESULT)
+        _draw(progress)
+        assert len(terminal.rows) < 24
+        assert "   17  complete" in "\n".join(terminal.rows)
+        assert "    0  complete" not in "\n".join(terminal.rows)
+    assert "    0  complete" in "\n".join(terminal.rows)
+
+
+def test_what_is_being_done_is_shown_until_it_ends_and_then_erased() -> None:
+    terminal, progress = _progress(80)
+    with progress.doing("reading the corpora"):
+        assert "reading the corpora, 0 s" in terminal.rows[0]
+        progress.say("a line")
+        progress.step("starting Ray")
+        wait_for(lambda: "starting Ray, 1 s" in "\n".join(terminal.rows))  # it is drawn without anyone's help
+        progress.waits("trial 3")
+        wait_for(lambda: "trial 3: waiting for its workers" in "\n".join(terminal.rows))
+        with progress:
+            _draw(progress)
+            assert "waiting" not in "\n".join(terminal.rows)
+            assert "trials (30 to go)" in terminal.rows[1]
+        progress.waits_no_more("trial 3")
+    assert [row.rstrip() for row in terminal.rows if "honest" not in row][:2] == ["a line", "trials (30 to go)"]
+    assert "starting Ray" not in "\n".join(terminal.rows)
+
+
+def test_elsewhere_nothing_moves() -> None:
+    terminal = Terminal(80)
+    progress = Progress(Console(file=terminal, width=80))
+    with progress.doing("reading the corpora"):
+        time.sleep(0.3)
+    assert terminal.rows == [""]
+
+
+def test_what_libraries_print_to_a_log_does_not_break_in(capsys: pytest.CaptureFixture[str]) -> None:
+    terminal, progress = _progress(80)
+    with progress.doing("running trials"), progress:
+        print("+-- a box of Ray's --+")
+        sys.stderr.write("a warning of Ray's\n")
+    assert "Ray's" not in "\n".join(terminal.rows)
+    out, err = capsys.readouterr()
+    assert (out, err) == ("+-- a box of Ray's --+\n", "a warning of Ray's\n")
+
+
+def test_a_display_that_another_thread_ends_leaves_the_table() -> None:
+    terminal, progress = _progress(80)
+    with progress.doing("running trials"), progress:
+        progress.trial(0, "complete", PARAMS, metrics=RESULT)
+        progress.close()
+        progress.last_words("Ray is gone")
+        shown = list(terminal.rows)
+    assert _count(terminal, "complete") == 1
+    assert "edp-sweep: Ray is gone" in shown[-2]

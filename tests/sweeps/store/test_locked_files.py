@@ -1,0 +1,203 @@
+"""A file that another process has locked is whole: commands wait for it, say so, and never advise to rebuild it."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import signal
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import pytest
+
+from edp.spec import UserError
+from sweeps.store import sqlite_locks
+from sweeps.store.sqlite_locks import PatientConnection
+from sweeps.store.study import StudyGone, read_study
+from tests.conftest import Command
+from tests.support.studies import result, sweep, trials
+from tests.support.synthetic import sweep_of
+from trainables.records.files import BrokenFile, read_json
+
+
+@contextmanager
+def locked(file: Path, how: str = "EXCLUSIVE") -> Iterator[None]:
+    """Hold a SQLite file's lock: EXCLUSIVE against readers too, IMMEDIATE against writers."""
+    with closing(sqlite3.connect(file, check_same_thread=False)) as holder:
+        holder.execute(f"BEGIN {how}")
+        yield
+
+
+@contextmanager
+def locked_for(file: Path, seconds: float, how: str = "EXCLUSIVE") -> Iterator[None]:
+    """Hold a file's lock for some seconds of the block."""
+    held = threading.Event()
+
+    def hold() -> None:
+        with locked(file, how):
+            held.set()
+            time.sleep(seconds)
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    held.wait()
+    yield
+    holder.join()
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    storage = tmp_path_factory.mktemp("made")
+    sweep_of(storage, "base", 3)
+    return storage
+
+
+@pytest.fixture
+def storage(made: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(made, tmp_path / "runs")
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(PatientConnection, "patience_s", 0.2)
+    monkeypatch.setattr("sweeps.store.study._GLANCE_S", 0.2)
+
+
+@pytest.fixture
+def said(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What is said of waiting, at once."""
+    lines = list[str]()
+    monkeypatch.setattr(sqlite_locks, "_ATTEMPT_S", 0.1)
+    monkeypatch.setattr(sqlite_locks, "_SAY_AFTER_S", 0.1)
+    monkeypatch.setattr(sqlite_locks._log, "warning", lambda text, *about: lines.append(text % about))
+    return lines
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("status", "base"),
+        ("front", "base"),
+        ("pick", "base", "--output", "picked.yaml"),
+        ("report", "base", "-o", "report.html"),
+        ("ui", "base", "--no-browser"),
+        ("confirm", "base"),
+        ("attack", "base/0"),
+        ("resume", "base"),
+        ("list",),
+        ("repair", "base"),
+    ],
+    ids=lambda words: words[0],
+)
+def test_a_locked_study_is_one_line_that_never_names_repair_and_nothing_changes(
+    words: tuple[str, ...],
+    storage: Path,
+    impatient: None,
+    command: Command,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    before = sorted(storage.rglob("*"))
+    with locked(storage / "base" / "study.db"):
+        code, _, err = command(*words, "--storage", str(storage))
+    assert code == 2, err
+    assert len(err.splitlines()) == 1, err
+    assert "study.db is locked by another process; allowed: another try" in err
+    assert "repair" not in err
+    assert {path for path in storage.rglob("*") if path.name != "lock"} == {p for p in before if p.name != "lock"}
+    assert command("status", "base", "--storage", str(storage))[0] == 0
+
+
+@pytest.mark.slow
+def test_repair_moves_no_study_aside_that_another_process_writes(
+    storage: Path, impatient: None, command: Command
+) -> None:
+    (storage / "base" / "trials" / "7").mkdir()  # a reason to rebuild
+    with locked(storage / "base" / "study.db", "IMMEDIATE"):
+        code, _, err = command("repair", "base", "--storage", str(storage))
+    assert (code, len(err.splitlines())) == (2, 1), err
+    assert "study.db is locked by another process" in err
+    assert not list((storage / "base").glob("study.db.broken*"))
+
+
+@pytest.mark.parametrize("code", ["SQLITE_NOMEM", "SQLITE_FULL", "SQLITE_IOERR", "SQLITE_CANTOPEN"])
+def test_want_of_memory_or_disk_is_not_a_broken_study(
+    code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, recipe = sweep(tmp_path)
+    assert trials(made, recipe).ask("0") is not None
+    error = sqlite3.OperationalError("out of memory")
+    error.sqlite_errorcode = getattr(sqlite3, code)
+    for raised in (error, MemoryError(), OSError(24, "Too many open files")):
+        monkeypatch.setattr(PatientConnection, "waiting", _raising(raised))
+        with pytest.raises(UserError, match="cannot be read now") as refused:
+            made.trials()
+        assert "repair" not in str(refused.value)
+
+
+def test_want_of_memory_or_open_files_is_not_a_broken_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "curve.json"
+    file.write_text("[]")
+    for number in (errno.EMFILE, errno.ENOMEM):
+        monkeypatch.setattr(Path, "read_bytes", _raising(OSError(number, "too little of it")))
+        with pytest.raises(UserError, match="cannot be read now \\(too little of it\\)") as refused:
+            read_json(file, list[float])
+        assert not isinstance(refused.value, BrokenFile), "repair would put it aside"
+
+
+def _raising(error: BaseException) -> Callable[..., object]:
+    def fail(*about: object) -> object:
+        raise error
+
+    return fail
+
+
+def test_a_damaged_study_is_still_called_so(tmp_path: Path) -> None:
+    made, recipe = sweep(tmp_path)
+    assert trials(made, recipe).ask("0") is not None
+    file = made.folder / "study.db"
+    file.write_bytes(file.read_bytes()[:5000])
+    with pytest.raises(StudyGone):
+        read_study(made.study_url(recipe), "one")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["EXCLUSIVE", "IMMEDIATE"])
+def test_a_driver_waits_longer_than_any_reader_for_its_study_says_so_once_and_goes_on(
+    how: str, tmp_path: Path, impatient: None, said: list[str]
+) -> None:
+    made, recipe = sweep(tmp_path)
+    search = trials(made, recipe)
+    file = made.folder / "study.db"
+    assert search.ask("0") is not None
+    with locked_for(file, 1.5, how):
+        assert search.ask("1") is not None
+    with locked_for(file, 1.5, how):
+        assert search.tell("0", result(), None, []) == "complete"
+    assert len(said) == 2, "one line for each wait"
+    assert all(line == f"{file} is locked by another process: waiting until it is free" for line in said)
+
+
+def test_a_reader_waits_for_a_while(tmp_path: Path, said: list[str]) -> None:
+    made, recipe = sweep(tmp_path)
+    assert trials(made, recipe).ask("0") is not None
+    with locked_for(made.folder / "study.db", 0.5):
+        assert len(made.trials()) == 1
+    assert len(said) == 1
+
+
+def test_a_wait_ends_with_ctrl_c(tmp_path: Path) -> None:
+    made, recipe = sweep(tmp_path)
+    search = trials(made, recipe)
+    with locked(made.folder / "study.db"):
+        threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+        with pytest.raises(KeyboardInterrupt):
+            search.ask("0")
+    assert search.ask("1") is not None

@@ -1,0 +1,167 @@
+"""The weights that heads begin with, learnt from public data alone: labels' names, and the text of the schema.
+
+Scores of heads are linear in their weights. So heads that begin at public weights have the scores of these weights,
+and private ones from zero on top. The mechanism and its accounting do not change, and a released model has one set of
+weights. `public/` in the folder of the encoded corpus keeps the weights that were learnt from text.
+
+Shapes: h hidden, d width of a vector of `States`, c scores of a head, k tags, i intents.
+"""
+
+from __future__ import annotations
+
+from math import sqrt
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+from edp.spec import UserError
+from trainables.config import BERTSpec
+from trainables.config.keys import cache_key
+from trainables.features.batch import Batch
+from trainables.features.encoded_corpus import EncodedCorpus
+from trainables.features.name_scores import NameScores
+from trainables.features.states import CONSTANT, Moments, has_states, moments_file, state_names
+from trainables.models import JointModel, build_model
+from trainables.records.files import reading, save_tensors
+
+Weights = dict[str, Tensor]
+
+_STEPS, _RATE, _MOMENTUM = 200, 60.0, 0.9
+"""Full-batch steps on the text. More change little: the text is small, and the loss convex."""
+_AT_ONCE = 512
+"""Utterances of a pass."""
+_WITHOUT = {"schema_weight": 0.0, "name_prior": 0.0}
+
+
+def public_start(spec: BERTSpec, corpus: EncodedCorpus) -> Weights | None:
+    """Return the public weights that the heads of `spec` begin with; None if they begin at zero.
+
+    A corpus without text, such as the shadow corpus, has no weights of a schema.
+
+    Raises:
+        UserError: if the last layer of the encoder is not read.
+    """
+    start = None
+    if spec.name_prior:
+        names = from_names(spec, corpus)
+        start = {name: spec.name_prior * weight for name, weight in names.items()}
+    if spec.schema_weight and corpus.size("schema"):
+        learnt = _kept_from_text(spec, corpus, start)
+        before = start or {name: torch.zeros_like(weight) for name, weight in learnt.items()}
+        start = {name: before[name] + spec.schema_weight * (learnt[name] - before[name]) for name in learnt}
+    return start
+
+
+def from_names(spec: BERTSpec, corpus: EncodedCorpus) -> Weights:
+    """Return heads whose scores are those of the labels' names (`trainables.features.name_scores`).
+
+    Raises:
+        UserError: if the last layer of the encoder is not read.
+    """
+    assert spec.features is not None, "BERTSpec requires it with a prior"
+    wanted = f"model.name_prior = {spec.name_prior:g}"
+    scores, model = NameScores.load(corpus.folder), _new_heads(spec, corpus)
+    names, sentence = state_names(spec, corpus.labels)
+    found = {name: torch.zeros_like(weight) for name, weight in model.state_dict().items()}
+
+    def in_vectors(state: str, parts: int, weight_xh: Tensor, bias_x: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the map as weights of the whitened state (X, H), and of the constant (X,)."""
+        moments = Moments.load(moments_file(corpus.folder / "features", state))
+        whitener = moments.whitener(spec.features.whiten if spec.features else 1.0)
+        back_hh = torch.linalg.inv(whitener.projection_hh.double()) * sqrt(parts)
+        constant_x = weight_xh.double() @ whitener.mean_h.double() + bias_x.double()
+        return weight_xh.double() @ back_hh.T, constant_x / CONSTANT
+
+    if corpus.labels.has_slots:
+        last = [number for number, name in enumerate(names) if name.endswith(f"_{_last_layer(corpus)}")]
+        if not last:
+            raise UserError(
+                f"{wanted}: scores of names are of the encoder's last layer; allowed: 0, or "
+                f"model.features.layers with {_last_layer(corpus)}"
+            )
+        weight_kh, constant_k = in_vectors(names[last[0]], len(names), scores.tag_kh, scores.tag_k)
+        hidden = weight_kh.shape[1]
+        slots = found["slot_head.weight"]
+        weight_kd = torch.zeros(len(weight_kh), slots.shape[1], dtype=torch.float64)
+        weight_kd[:, last[0] * hidden : (last[0] + 1) * hidden] = weight_kh
+        weight_kd[:, -1] = constant_k
+        found["slot_head.weight"] = _of_codes(weight_kd, model.codes_ck)
+    if corpus.labels.has_intents:
+        weight_ih, constant_i = in_vectors(sentence, 1, scores.intent_ih, scores.intent_i)
+        weight_id = torch.cat([weight_ih, constant_i[:, None]], 1)
+        found["intent_head.weight"] = _of_codes(weight_id, model.codes_ci)
+    return found
+
+
+def _last_layer(corpus: EncodedCorpus) -> int:
+    from trainables.features.compute_states import encoder_of
+
+    return int(encoder_of(corpus.folder / "features")["architecture"]["num_hidden_layers"])
+
+
+def _of_codes(weight_xd: Tensor, codes_cx: Tensor | None) -> Tensor:
+    """Return the smallest weights (C, D) of scores that `codes_cx` combines to those of `weight_xd`."""
+    if codes_cx is None:
+        return weight_xd.float()
+    return torch.linalg.lstsq(codes_cx.T.double(), weight_xd, driver="gelsd").solution.float()
+
+
+def _kept_from_text(spec: BERTSpec, corpus: EncodedCorpus, start: Weights | None) -> Weights:
+    """Return `from_text`, from the file that an earlier training kept, if there is one."""
+    key = cache_key(spec.model_copy(update={"schema_weight": 0.0, "pretrained": None}), corpus.digest)
+    path = Path(corpus.folder, "public", f"heads-{key}.pt")
+    if not path.is_file():
+        path.parent.mkdir(exist_ok=True)
+        save_tensors(from_text(spec, corpus, start), path)
+    with reading(path):
+        found: Weights = torch.load(path, map_location="cpu", weights_only=True)
+    return found
+
+
+def from_text(
+    spec: BERTSpec, corpus: EncodedCorpus, start: Weights | None, rows_n: np.ndarray | None = None
+) -> Weights:
+    """Return heads that are trained on the text of the schema, without privacy.
+
+    The loss is the mean over tokens of the slots' plus the mean over utterances of the intents'. With sums over an
+    utterance's tokens, as a trial has them, the slots' scores become so sure that private steps cannot correct them:
+    SNIPS at epsilon 1 has a SER of 36 instead of 15 %.
+
+    Args:
+        corpus: the corpus as `spec` reads it (`EncodedCorpus.for_model`).
+        start: the weights to begin with; None: zero.
+        rows_n: utterances of the text; None: all.
+    """
+    model = _new_heads(spec, corpus)
+    if start is not None:
+        model.load_state_dict(start)
+    rows_n = np.arange(corpus.size("schema")) if rows_n is None else rows_n
+    size = len(rows_n)
+    order_n = rows_n[np.argsort(corpus.lengths("schema")[rows_n], kind="stable")]
+    batches: list[Batch] = [corpus.batch("schema", order_n[at : at + _AT_ONCE]) for at in range(0, size, _AT_ONCE)]
+    tokens = sum(int(batch.lengths_b.sum()) for batch in batches)
+    optimizer = torch.optim.SGD(model.parameters(), lr=_RATE, momentum=_MOMENTUM)
+    for _ in range(_STEPS):
+        optimizer.zero_grad()
+        for batch in batches:
+            assert batch.tags_bt is not None, "batches of a corpus have labels"
+            assert batch.intent_b is not None, "batches of a corpus have labels"
+            output = model.outputs(batch)
+            slots = model.crf.nll(output.emissions_btk, batch.tags_bt, output.mask_bt).sum() / tokens
+            intents = cross_entropy(output.intent_logits_bi, batch.intent_b, reduction="sum") / size
+            (slots + intents).backward()
+        optimizer.step()
+    return {name: weight.detach() for name, weight in model.state_dict().items()}
+
+
+def _new_heads(spec: BERTSpec, corpus: EncodedCorpus) -> JointModel:
+    bare = spec.model_copy(update=_WITHOUT)
+    return build_model(bare, corpus.labels, seed=0, state_sizes=corpus.state_sizes)
+
+
+def begins_public(spec: object) -> bool:
+    """Return True if the heads of a model begin at public weights."""
+    return isinstance(spec, BERTSpec) and has_states(spec) and bool(spec.name_prior or spec.schema_weight)
