@@ -165,9 +165,10 @@ def test_the_site_needs_no_network() -> None:
     assert not re.search(r"https?://|@import", (DOCS / "style.css").read_text())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", ["README.md", "docs/results.md"])
 def test_the_quickstarts_model_is_asked_about_its_own_corpus(page: str) -> None:
     (asked,) = re.findall(r'"inputs": \["([^"]+)"\]', (ROOT / page).read_text())
     private = load_recipe("quickstart", [])[1].corpus
-    words = {word for utterance in generate(private.name, 20_000, 0) for word in utterance.tokens}
+    words = {word for utterance in generate(private.name, 5_000, 0) for word in utterance.tokens}
     assert set(asked.split()) <= words
