@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from sweeps.commands.app import app, main
+from sweeps.commands.app import CHOOSING, app, main
 from sweeps.commands.console import busy, out
 from sweeps.commands.options import FILE, PATH, RUNS, Name, Storage, TrackingUri, named
 from sweeps.text.paths import is_printed
@@ -19,7 +19,7 @@ from sweeps.text.terminal import print_line
 __all__ = ["app", "main"]
 
 
-@app.command()
+@app.command(rich_help_panel=CHOOSING)
 def ui(
     name: Name = None,
     port: Annotated[
@@ -53,7 +53,7 @@ def ui(
     )
 
 
-@app.command()
+@app.command(rich_help_panel=CHOOSING)
 def report(
     name: Name = None,
     output: Annotated[

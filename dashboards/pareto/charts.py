@@ -16,6 +16,7 @@ from dashboards.pareto.parallel import parallel
 from dashboards.pareto.scatter import scatter
 from dashboards.pareto.source import Source
 from dashboards.pareto.style import blank
+from dashboards.pareto.view import view_of
 from edp.spec import UserError
 from sweeps.config.parts import metric_of
 from sweeps.results.front import epsilon_varies
@@ -29,6 +30,11 @@ def charts(app: Dash, source: Source) -> None:
     _scatters(app, source)
     _parallel(app, source)
 
+    @app.callback([Output(f"{name}-card", "hidden") for name in CARDS], Input("version", "data"))
+    def empty(_: str | None) -> list[bool]:
+        shown = cards(source)
+        return [name not in shown for name in CARDS]
+
     @app.callback(Output("beside", "options"), Input("version", "data"))
     def sweeps(_: str | None) -> list[str]:
         return others(source)
@@ -37,6 +43,24 @@ def charts(app: Dash, source: Source) -> None:
     def compare(_: str | None, name: str | None) -> Any:
         other = beside(source, name)
         return "" if other is None else two_sweeps(source.read()[1], other)
+
+
+CARDS = ("first", "scatter", "parallel", "search", "sweeps")
+"""The cards that are hidden while they have nothing to show."""
+
+
+def cards(source: Source) -> set[str]:
+    """Return the cards that have something to show."""
+    found = source.read()[1]
+    several = len(found.candidates) > 1
+    shown = {
+        "first": bool(view_of(found, found.axis("epsilon"), found.axis(found.chosen_by("ser")), {}).drawn),
+        "scatter": bool(found.candidates),
+        "parallel": several,
+        "search": several and not found.recipe.search.secret,
+        "sweeps": bool(others(source)),
+    }
+    return {name for name, has in shown.items() if has}
 
 
 def _scatters(app: Dash, source: Source) -> None:
@@ -68,7 +92,9 @@ def _scatters(app: Dash, source: Source) -> None:
             return (no_update,) * 2
         found = source.read()[1]
         ser, leakage = (found.chosen_by(key) for key in ("ser", leakage_of(found.recipe)))
-        return drawn("epsilon", ser, leakage, **shown), over_epsilon(found)
+        figure = drawn("epsilon", ser, leakage, **shown)
+        views = view_of(found, found.axis("epsilon"), found.axis(ser), shown["limits"]).note()
+        return figure, f"{over_epsilon(found)} {views}{parts.colour_line(found, found.axis(leakage))}"
 
     @app.callback(
         output=[Output("scatter", "figure"), Output("hint", "children")],
@@ -78,8 +104,11 @@ def _scatters(app: Dash, source: Source) -> None:
         if shown["theme"] is None:
             return (no_update,) * 2
         found = source.read()[1]
-        where = parts.hint(found.axis(x), found.axis(y)) if found.candidates else ""
-        return drawn(x, y, colour, **shown), where
+        if not found.candidates:
+            return blank(shown["theme"]), ""
+        across, up = found.axis(x), found.axis(y)
+        words = view_of(found, across, up, shown["limits"]).note() + parts.colour_line(found, found.axis(colour))
+        return drawn(x, y, colour, **shown), words + parts.hint(across, up)
 
 
 def over_epsilon(found: Snapshot) -> str:

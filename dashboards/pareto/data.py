@@ -269,11 +269,15 @@ def bounds(axis: Axis, found: list[Candidate]) -> tuple[float, float, float]:
     values = [math.log10(v) for v in values] if axis.log else values
     low, high = min(values), max(values)
     step = 10.0 ** math.floor(math.log10(max(high - low, 1e-3) / 20))
-    if axis.log:
-        step = max(step, 0.1)
+    step = min(step, 1.0 if axis.key in ("gpu_seconds", "worker_seconds") else 0.001)  # as fine as `text`
     digits = max(0, -round(math.log10(step)))
     low, high = math.floor(low / step) * step, math.ceil(high / step) * step
     return round(low, digits), round(max(high, low + step), digits), step
+
+
+def limit_at(axis: Axis, position: float) -> float:
+    """Return the limit at a slider's position, with as many digits as `text` shows of an ε."""
+    return float(f"{10.0**position:.3g}") if axis.log else position
 
 
 def within(snapshot: Snapshot, candidate: Candidate, limits: Limits) -> bool:
@@ -294,7 +298,7 @@ def text(axis: Axis, value: Any) -> str:
     if math.isnan(value):
         return "–"
     if axis.key == "epsilon_audited":
-        return least_epsilon(value)
+        return f"≥ {least_epsilon(value)}"
     if axis.key.startswith("epsilon"):
         return epsilon_cell(value)
     if axis.percent:
@@ -302,7 +306,7 @@ def text(axis: Axis, value: Any) -> str:
     if axis.key.endswith("mia_auc"):
         return f"{value:.3f}"
     if axis.key.endswith("_seconds"):
-        return f"{value:,.0f}"
+        return f"{value:,.0f}" if value >= 10 else f"{value:.2g}"
     if isinstance(value, int) or 1000 <= abs(value) < 1e4:
         return f"{value:,.0f}"
     return f"{value:.3g}" if abs(value) < 1e4 else f"{value:.1e}"

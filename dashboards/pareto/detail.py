@@ -10,7 +10,7 @@ from dashboards.pareto.data import Axis, Candidate, Snapshot, is_number, text
 from dashboards.pareto.layout import figures_row, figures_table
 from dashboards.pareto.style import EPSILON, THEMES, Figure, base_layout
 from sweeps.results.front import difference
-from sweeps.text.figures import NO_GUARANTEE, epsilon_cell, least_epsilon
+from sweeps.text.figures import NO_GUARANTEE, epsilon_cell, least_epsilon, points_apart
 
 
 def epsilons(candidate: Candidate, theme: str) -> Figure:
@@ -146,9 +146,9 @@ def _apart(axis: Axis, one: Candidate, other: Candidate) -> str:
     """Return the difference of two candidates; as an interval if both metrics have one."""
     if one.interval(axis.key) and other.interval(axis.key):
         low, high = difference(one.metrics, other.metrics, axis.key)
-        words = f"{low:+.1%} to {high:+.1%}" if axis.percent else f"{low:+.3f} to {high:+.3f}"
+        words = f"{100 * low:+.1f} to {100 * high:+.1f} points" if axis.percent else f"{low:+.3f} to {high:+.3f}"
         return words + (", noise" if low <= 0 <= high else "")
     a, b = one.value(axis.key), other.value(axis.key)
     if not is_number(a) or not is_number(b) or axis.log:
         return ""
-    return f"{a - b:+.1%}" if axis.percent else f"{a - b:+.3g}"
+    return points_apart(a, b) if axis.percent else f"{a - b:+.3g}"

@@ -9,7 +9,7 @@ from typing import Any
 from dash import dcc, html
 
 from sweeps.store.picks import MAX_NOTE
-from sweeps.text.figures import MARK
+from sweeps.text.figures import MARK, WORTH
 
 LIMITS = {"epsilon": "ε (honest)", "ser": "SER", "mia_auc": "MIA AUC", "cost": "Worker-seconds"}
 """Quantities with a slider, and their labels. `cost` is in GPU-seconds if the sweep had GPUs."""
@@ -38,8 +38,14 @@ def figures_row(head: Any, *cells: Any, **more: Any) -> html.Tr:
     return html.Tr([html.Th(head, scope="row"), *map(html.Td, cells)], **more)
 
 
-def _card(title: str, *children: Any) -> html.Section:
-    return html.Section([html.H2(title), *children], className="card")
+def _card(name: str, title: str, *children: Any) -> html.Section:
+    """Return a card that a callback hides while it has nothing to show."""
+    return html.Section([html.H2(title), *children], className="card", id=f"{name}-card", hidden=True)
+
+
+def _part(name: str, title: str, *children: Any) -> html.Div:
+    """Return a part of a card, hidden like a card."""
+    return html.Div([html.H3(title), *children], id=f"{name}-part", hidden=True)
 
 
 def _div(name: str, *children: Any, **more: Any) -> html.Div:
@@ -65,6 +71,7 @@ def answer() -> html.Section:
             html.Output(id={"type": "limit-text", "key": key}, htmlFor=f"limit-{key}"),
             # No `debounce`: with it Dash sets a text selection, which a slider does not have.
             dcc.Input(id=f"limit-{key}", type="range", min=0, max=1, step="any", value=1),
+            id={"type": "limit-card", "key": key},
         )
         for key, label in LIMITS.items()
     ]
@@ -73,6 +80,7 @@ def answer() -> html.Section:
         [
             _div("bar", html.H2("Recommended", id="answer"), html.Button("Show it", id="best", disabled=True)),
             html.P(id="why", role="status"),
+            html.P(id="objectives", className="note"),
             _div("bar", html.H3("Limits"), remain, html.Button("Reset", id="reset")),
             _div("limits", *sliders),
         ],
@@ -82,13 +90,15 @@ def answer() -> html.Section:
 
 def first() -> html.Section:
     """Return the card of the first chart, ε against SER."""
+    bands = ", ".join(f"up to {top:,.0f} {words.replace(',', '')}" for top, words in WORTH)
     return _card(
+        "first",
         "What a guarantee costs",
         html.P("", id="empty", className="note"),
         _chart("first", _GRAPH),
         html.P(
-            "Lower left is better. Bands: the strength of an ε (Ponomareva et al. 2023). Bars: 95% intervals. Dashed: "
-            "SGD, without privacy. Ringed: selected; in grey: compared with it. Click a point, or choose a row of the "
+            f"Lower left is better. Bands: the strength of an ε (Ponomareva et al. 2023): {bands}, above it none. "
+            "Bars: 95% intervals. Ringed: selected; in grey: compared with it. Click a point, or choose a row of the "
             "table, to see it.",
             className="note",
         ),
@@ -99,7 +109,11 @@ def scatter(x: str, y: str) -> html.Section:
     """Return the card of the second chart, which opens with the quantities `x` and `y`."""
     choices = _choice("x", "across", x), _choice("y", "up", y), _choice("colour", "colour", "epsilon")
     return _card(
-        "What leaks", _div("choices", *choices), _chart("scatter", _GRAPH), html.P(id="hint", className="note")
+        "scatter",
+        "What leaks",
+        _div("choices", *choices),
+        _chart("scatter", _GRAPH),
+        html.P(id="hint", className="note"),
     )
 
 
@@ -107,6 +121,7 @@ def parallel() -> html.Section:
     """Return the card of the parallel coordinates, a line per configuration."""
     label = aria(label="Parallel coordinates; the table below holds the same figures")
     return _card(
+        "parallel",
         "The same configurations, setting by setting",
         _div("scroll", _chart("parallel", _STILL), tabIndex=0, role="region", **label),
         html.P(
@@ -125,16 +140,23 @@ def search(objective: str) -> html.Section:
                 html.Summary(html.H2("What the search learned"), id="search-open"),
                 html.P("", id="search-busy", className="note", role="status"),
                 html.P("", id="search-note", className="note"),
-                html.H3("How much each setting matters"),
-                _chart("importance", _STILL),
-                html.H3("Setting by setting"),
-                _div("choices", _choice("slice", "objective", objective)),
-                _div("scroll", _chart("slices", _STILL)),
-                html.H3("What more trials brought: hypervolume of the front, or the gain in a single objective"),
-                _chart("progress", _STILL),
+                _part("importance", "How much each setting matters", _chart("importance", _STILL)),
+                _part(
+                    "slices",
+                    "Setting by setting",
+                    _div("choices", _choice("slice", "objective", objective)),
+                    _div("scroll", _chart("slices", _STILL)),
+                ),
+                _part(
+                    "progress",
+                    "What more trials brought: hypervolume of the front, or the gain in a single objective",
+                    _chart("progress", _STILL),
+                ),
             ]
         ),
         className="card",
+        id="search-card",
+        hidden=True,
     )
 
 
@@ -142,7 +164,9 @@ def sweeps() -> html.Section:
     """Return the card that compares another sweep with this one."""
     other = dcc.Dropdown(id="beside", options=[], placeholder="none; a chosen sweep's front is drawn above too")
     choice = _div("choice", html.Label("sweep", htmlFor="beside"), other)
-    return _card("Another sweep for comparison", _div("choices", choice), html.Div(id="sweeps", className="scroll"))
+    return _card(
+        "sweeps", "Another sweep for comparison", _div("choices", choice), html.Div(id="sweeps", className="scroll")
+    )
 
 
 def table() -> html.Section:
@@ -182,6 +206,7 @@ def details(output: Path) -> html.Section:
                 html.Button("Pick", id="pick", disabled=True, className="primary"),
                 html.P(["writes ", html.Code(str(output))], id="pick-where", className="note"),
             ),
+            html.P(id="excluded", role="status"),
             _div(
                 "choice",
                 html.Label("Register its model as", htmlFor="model-name"),
@@ -207,8 +232,7 @@ def details(output: Path) -> html.Section:
                     html.H3("What is known of its ε"),
                     _chart("epsilons", _STILL),
                     html.P(id="epsilons-note", className="note"),
-                    html.H3("Epoch by epoch"),
-                    _chart("curves", _STILL),
+                    _part("curves", "Epoch by epoch", _chart("curves", _STILL)),
                 ],
                 id="charts",
                 hidden=True,

@@ -8,7 +8,7 @@ from typing import Any
 from dash import Dash, Input, Output, State, ctx, no_update
 
 from dashboards.pareto import parts
-from dashboards.pareto.data import Axis, Limits, Snapshot, bounds, cost_key, text
+from dashboards.pareto.data import Axis, Limits, Snapshot, bounds, cost_key, limit_at, text
 from dashboards.pareto.layout import LIMITS
 from dashboards.pareto.source import Source
 
@@ -21,9 +21,10 @@ def state(app: Dash, source: Source) -> None:
         version, _found = source.read()
         return version if version != known else no_update
 
-    @app.callback(Output("state", "children"), Input("version", "data"))
-    def line(_: str | None) -> str:
-        return parts.state_line(source.read()[1])
+    @app.callback(Output("state", "children"), Output("objectives", "children"), Input("version", "data"))
+    def line(_: str | None) -> tuple[str, str]:
+        found = source.read()[1]
+        return parts.state_line(found), parts.objectives_line(found)
 
     @app.callback(
         Output("answer", "children"),
@@ -53,6 +54,7 @@ def limits(app: Dash, source: Source) -> None:
     @app.callback(
         [Output(f"limit-{name}", prop) for name in names for prop in ("min", "max", "step", "value")],
         [Output({"type": "limit-name", "key": name}, "children") for name in names],
+        [Output({"type": "limit-card", "key": name}, "hidden") for name in names],
         Input("version", "data"),
         Input("reset", "n_clicks"),
         Input("link", "data"),
@@ -61,7 +63,8 @@ def limits(app: Dash, source: Source) -> None:
     def ranges(_: str | None, __: int | None, link: dict[str, Any], *before: Any) -> list[Any]:
         found = source.read()[1]
         settings: list[Any] = []
-        labels: list[Any] = []
+        labels: list[str] = []
+        missing: list[bool] = []
         for i, name in enumerate(names):
             axis = _limit_axis(found, name)
             low, high, step = bounds(axis, list(found.candidates.values()))
@@ -72,7 +75,8 @@ def limits(app: Dash, source: Source) -> None:
             free = ctx.triggered_id == "reset" or None in (value, end) or float(value) >= float(end)
             settings += [low, high, step, high if free else max(low, min(high, float(value)))]
             labels.append(axis.label.split(" (")[0] if axis.label != axis.key else LIMITS[name])
-        return settings + labels
+            missing.append(bool(found.axes) and axis.key not in found.axes)
+        return settings + labels + missing
 
     @app.callback(
         Output("limits", "data"),
@@ -91,7 +95,7 @@ def limits(app: Dash, source: Source) -> None:
             if value is None or float(value) >= high or axis.key not in found.axes:
                 words.append("no limit")
                 continue
-            within[axis.key] = 10.0 ** float(value) if axis.log else float(value)
+            within[axis.key] = limit_at(axis, float(value))
             words.append(f"≤ {text(axis, within[axis.key])}")
         return [within, *words, parts.remain_line(found, within)]
 

@@ -26,11 +26,11 @@ def parallel(snapshot: Snapshot, limits: Limits, axes: list[Axis], colour: Axis,
     shown = [c for c in snapshot.candidates.values() if within(snapshot, c, limits)]
     shades = {c.key: shade_of(c, colour) for c in shown}
     known = [s for s in shades.values() if s is not None] or [0.0]
-    low, high = min(known), max(known)
+    low, high, coloured = min(known), max(known), varies(shown, colour)
 
     def bin_of(candidate: Candidate) -> int:
         shade = shades[candidate.key]
-        if shade is None or not varies(known, colour):
+        if shade is None or not coloured:
             return _BINS - 1
         return min(_BINS - 1, int(_BINS * (shade - low) / (high - low)))
 
@@ -51,8 +51,8 @@ def parallel(snapshot: Snapshot, limits: Limits, axes: list[Axis], colour: Axis,
         place = places[axis.key]
         if axis.key in limits and (top := place(limits[axis.key])) is not None:
             shapes.append(_vertical(i, 0, min(max(top, 0), 1), t["accent"], 6) | {"opacity": 0.45})
-        # A dotted name takes a line per part, or it would overlap its neighbours.
-        header = axis.short.replace(".", ".<br>")
+        # A long name takes several lines, or it would overlap its neighbours.
+        header = axis.short.replace(".", ".<br>").replace(" validation", "<br>validation")
         notes.append(_note(i, 1.1, f"<b>{header}</b>", t["ink"]) | {"yanchor": "bottom"})
         notes += [_note(i, at, label, t["ink"], background=t["paper"]) for at, label in place.marks]
     layout = base_layout(

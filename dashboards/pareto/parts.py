@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from dash import html
 
 from dashboards.pareto.data import Axis, Candidate, Limits, Snapshot, cost_key, is_number, text, within
 from dashboards.pareto.layout import aria, figures_row, figures_table
+from dashboards.pareto.style import varies
 from sweeps.config.parts import metric_of
 from sweeps.text.columns import tpr_cell
 from sweeps.text.figures import (
     audit_words,
+    enumerated,
     epsilon_text,
     labels_remark,
     permitted_words,
+    points_apart,
     privacy_statement,
-    relative_change,
     shadow_words,
 )
 
@@ -58,6 +61,38 @@ def remain_line(snapshot: Snapshot, limits: Limits) -> str:
     return f"{len(left)} of {len(found)} remain, {front} of {len(snapshot.front)} Pareto-optimal"
 
 
+def objectives_line(snapshot: Snapshot) -> str:
+    """Return a sentence on the objectives of the front, and on the metrics that have no part in it."""
+    keys = [snapshot.chosen_by(metric_of(objective)) for objective in snapshot.recipe.search.objectives]
+    names = [snapshot.axis(key).label for key in keys]
+    shown = [snapshot.axis(key) for key in map(snapshot.chosen_by, ("ser", "mia_auc", "epsilon"))]
+    others = [axis.label.partition(" (")[0] for axis in shown if axis.key in snapshot.axes and axis.key not in keys]
+    alone = " alone" if len(names) == 1 else ""
+    rest = f"; {enumerated(others)} {'have' if len(others) > 1 else 'has'} no part in it" if others else ""
+    return f"The front is by {enumerated(names)}{alone}, the lower the better{rest}."
+
+
+def outside_line(snapshot: Snapshot, candidate: Candidate, limits: Limits) -> str:
+    """Return a sentence on the limits that exclude a candidate; "" if none does."""
+    figures = candidate.metrics | snapshot.again.get(candidate.key, {})
+    over = [
+        f"{axis.label} {text(axis, figures.get(axis.key, math.nan))} (limit: {text(axis, most)})"
+        for axis, most in ((snapshot.axis(name), most) for name, most in limits.items())
+        if not figures.get(axis.key, math.inf) <= most
+    ]
+    return f"{candidate.name} is outside the limits: {enumerated(over)}." if over else ""
+
+
+def colour_line(snapshot: Snapshot, colour: Axis) -> str:
+    """Return a sentence on a chart whose points all have one colour; "" if colours tell them apart."""
+    found = [c for c in snapshot.candidates.values() if is_number(c.value(colour.key))]
+    if len(found) < 2 or varies(found, colour):
+        return ""
+    measured = any(candidate.interval(colour.key) for candidate in found)
+    alike = f"do not differ in {colour.label} by more than noise" if measured else f"hardly differ in {colour.label}"
+    return f"All points have one colour, since they {alike}. "
+
+
 def hint(x: Axis, y: Axis) -> str:
     """Return a sentence that says which corner of the scatter is best."""
     side = {"lower": "left", "higher": "right"}.get(x.better)
@@ -71,6 +106,8 @@ def dominated_note(snapshot: Snapshot, candidate: Candidate) -> str:
     names = ", ".join(snapshot.candidates[key].name for key in candidate.tied_with)
     if candidate.on_front:
         words = "Pareto-optimal: nothing measured is better in one objective without being worse in another."
+        if len(snapshot.recipe.search.objectives) == 1:
+            words = "Pareto-optimal: nothing measured is better in the one objective."
         return f"{words} ~ Its lead over {names} is within noise." if names else words
     better = snapshot.candidates.get(candidate.dominated_by or "")
     words = f"Dominated: {better.name if better else 'another'} is nowhere worse."
@@ -126,10 +163,12 @@ def _leak_lines(candidate: Candidate, shadow: str) -> list[str]:
 
 
 def _change(axis: Axis, value: float, baseline: float | None) -> str:
+    """Return the difference to the baseline, in percentage points for shares; of a cost, the ratio."""
     if baseline is None or not is_number(baseline) or not is_number(value) or not axis.better or axis.log:
         return ""
-    change = relative_change(value, baseline)
-    return f"{change:+.1f}%" if is_number(change) else ""
+    if axis.key in _COSTS:
+        return f"× {value / baseline:.2g}" if baseline else ""
+    return points_apart(value, baseline) if axis.percent else f"{round(value - baseline, 3) + 0.0:+.3f}"
 
 
 def table_members(

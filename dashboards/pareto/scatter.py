@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
-from dashboards.pareto.data import Axis, Candidate, Limits, Snapshot, is_number, text, within
+from dashboards.pareto.data import Axis, Candidate, Limits, Snapshot, text, within
 from dashboards.pareto.style import (
     SCALES,
     THEMES,
@@ -16,12 +17,14 @@ from dashboards.pareto.style import (
     shade_of,
     varies,
 )
-from sweeps.results.front import mechanisms
-from sweeps.results.recommendation import GUESSING
-from sweeps.text.figures import MEANINGFUL, WORTH, epsilon_words
+from dashboards.pareto.view import drawn_interval, is_drawn, references, view_of
+from sweeps.results.front import clip_modes
+from sweeps.text.figures import WORTH, epsilon_words
 
 _INTERVALS = 60
 """The size of the largest front whose intervals are drawn; more intervals would hide each other."""
+_FRONT = ("diamond", "square", "star", "hexagon")
+"""The marks of the front, one for each clipping mode."""
 _TINTS = ("rgba(56,158,92,0.20)", "rgba(56,158,92,0.09)", "rgba(128,128,128,0.10)", "rgba(128,128,128,0.22)")
 
 
@@ -45,23 +48,19 @@ def scatter(
         beside: another sweep whose front is drawn too.
         narrow: whether the screen is a telephone's, where the colour bar goes above the chart.
     """
-    drawn = [c for c in snapshot.candidates.values() if _drawn(c, x, y)]
+    view = view_of(snapshot, x, y, limits)
+    x, y, drawn = view.x, view.y, view.drawn
     inside = {c.key for c in drawn if within(snapshot, c, limits)}
-    traces = _groups(drawn, inside, x, y, colour, theme, narrow)
-    others = [c for c in beside.front if _drawn(c, x, y)] if beside is not None else []
+    modes = clip_modes([c.point for c in snapshot.front])
+    traces = _groups(drawn, inside, modes, x, y, colour, theme, narrow)
+    others = [c for c in beside.front if is_drawn(c, x) and is_drawn(c, y)] if beside is not None else []
     if beside is not None:
         # Points of another sweep have no `customdata`, since they cannot be selected.
         marker = {"symbol": "square-open", "size": 11, "color": THEMES[theme]["ink"], "line": {"width": 1.5}}
         traces.append(_points(f"front of {beside.record.name}", others, x, y, colour) | {"marker": marker})
-    shapes, notes = _reference_lines(snapshot, x, y, theme)
-    xs, ys = (
-        [float(c.value(a.key)) for c in (*drawn, *others) if is_number(c.value(a.key))]
-        + ([1.0, MEANINGFUL] if a.key == "epsilon" else [])
-        + [v for v in (snapshot.baseline.get(a.key), GUESSING.get(a.key.removeprefix("valid_"))) if is_number(v)]
-        + [end for c in drawn if c.on_front for end in c.interval(a.key) or ()]
-        for a in (x, y)
-    )
-    notes += _clip_notes(snapshot, drawn, x, y, axis_range(x, xs), theme)
+    shapes, lines = _reference_lines(snapshot, x, y, theme)
+    xs, ys = (view.values(axis, snapshot, others) for axis in (x, y))
+    notes: list[Figure] = []
     if x.key == "epsilon":
         for drawing, found in zip((shapes, notes), _bands(xs, x, theme, narrow), strict=True):
             drawing.extend(found)
@@ -75,34 +74,49 @@ def scatter(
         legend={"orientation": "h", "x": 0, "y": -0.3 if narrow else -0.2, "yanchor": "top", "itemsizing": "constant"},
         **({"margin": {"l": 50, "r": 8, "t": 85, "b": 50}} if narrow else {}),
     )
-    return {"data": traces, "layout": layout}
+    return {"data": [*traces, *lines], "layout": layout}
 
 
 def _axis(axis: Axis, drawn: list[Candidate], values: list[float], theme: str, narrow: bool) -> Figure:
     if any(isinstance(c.value(axis.key), str) for c in drawn):
         return {"type": "category", "title": {"text": axis.label}}
-    few = {"tickangle": 0, "nticks": 5, "dtick": decades(values, 4) if axis.log else None} if narrow else {}
-    return axis_style(axis, theme, values, **few)
+    few = {"tickangle": 0, "nticks": 5} | ({"dtick": decades(values, 4)} if axis.log and not axis.percent else {})
+    return axis_style(axis, theme, values, **(few if narrow else {}))
 
 
 def _groups(
-    drawn: list[Candidate], inside: set[str], x: Axis, y: Axis, colour: Axis, theme: str, narrow: bool
+    drawn: list[Candidate],
+    inside: set[str],
+    modes: dict[str, str],
+    x: Axis,
+    y: Axis,
+    colour: Axis,
+    theme: str,
+    narrow: bool,
 ) -> list[Figure]:
-    """Return three traces, of candidates outside the limits, dominated and on the front, and one for the colour bar."""
+    """Return a trace for each group of candidates, and one for the colour bar.
+
+    The groups are those outside the limits, the dominated ones, and the front by clipping mode. `modes` maps the
+    front's points to their modes.
+    """
     t = THEMES[theme]
     shades = {c.key: shade_of(c, colour) for c in drawn}
     known = [s for s in shades.values() if s is not None] or [0.0]
-    coloured = varies(known, colour)
+    coloured = varies(drawn, colour)
     scale = {
         "colorscale": [[i / 10, tint] for i, tint in enumerate(SCALES[theme])],
         "cmin": min(known),
         "cmax": max(known) if coloured else min(known) + 1,
     }
-    groups = (
+    front = [c for c in drawn if c.key in inside and c.on_front]
+    groups = [
         ("outside the limits", [c for c in drawn if c.key not in inside], "x-thin-open", 7, 0.4),
         ("dominated", [c for c in drawn if c.key in inside and not c.on_front], "circle-open", 8, 0.65),
-        ("Pareto-optimal", [c for c in drawn if c.key in inside and c.on_front], "diamond", 13, 1.0),
-    )
+    ]
+    kinds = list(dict.fromkeys(modes.values()))
+    for words, symbol in zip(kinds, itertools.cycle(_FRONT), strict=False):
+        name = f"Pareto-optimal: {words}" if len(kinds) > 1 else "Pareto-optimal"
+        groups.append((name, [c for c in front if modes[c.key] == words], symbol, 13, 1.0))
     traces: list[Figure] = []
     for name, members, symbol, size, opacity in groups:
         marker: Figure = {"symbol": symbol, "size": size, "line": {"width": 1.5}}
@@ -113,13 +127,13 @@ def _groups(
         else:
             marker |= scale | {"color": [max(known) if (s := shades[c.key]) is None else s for c in members]}
         bars: Figure = {}
-        if symbol == "diamond":
+        if symbol in _FRONT:
             marker["line"] = {"width": 1, "color": t["ink"]}
             if len(members) <= _INTERVALS:
                 bars = {f"error_{way}": _error_bars(members, axis, t["muted"]) for way, axis in (("x", x), ("y", y))}
         trace = _points(name, members, x, y, colour) | {
             "customdata": [c.key for c in members],
-            "meta": {way: [c.interval(axis.key) for c in members] for way, axis in (("x", x), ("y", y))},
+            "meta": {way: [drawn_interval(c, axis) for c in members] for way, axis in (("x", x), ("y", y))},
             "opacity": opacity,
             "showlegend": bool(members),
             "marker": marker,
@@ -153,7 +167,7 @@ def _colour_bar(colour: Axis, narrow: bool) -> Figure:
 
 def _error_bars(members: list[Candidate], axis: Axis, colour: str) -> Figure:
     """Return the 95 % intervals as error bars; hide them if no candidate has one."""
-    ends = [c.interval(axis.key) or (c.value(axis.key),) * 2 for c in members]
+    ends = [drawn_interval(c, axis) or (c.value(axis.key),) * 2 for c in members]
     if all(low == high for low, high in ends):
         return {"visible": False}
     return {
@@ -183,63 +197,37 @@ def _bands(values: list[float], x: Axis, theme: str, narrow: bool) -> tuple[list
             {"type": "rect", "xref": "x", "yref": "paper", "x0": 10.0**left, "x1": 10.0**right, "y0": 0, "y1": 1}
             | {"fillcolor": tint, "line": {"width": 0}, "layer": "below"}
         )
-        # A label without room above the chart goes upright into its middle, away from the names of the lines.
-        wide = right - left > (0.3 if narrow else 0.12) * (high - low)
-        notes.append(
-            {"text": words, "x": (left + right) / 2, "xref": "x", "y": 1 if wide else 0.5, "yref": "paper"}
-            | {"yanchor": "bottom" if wide else "middle", "textangle": 0 if wide else -90, "showarrow": False}
-            | {"font": {"size": 11, "color": THEMES[theme]["muted"]}}
-        )
+        # A label has its place above the chart, where no point is. One without room there is left to the text below.
+        if right - left > len(words) * (0.021 if narrow else 0.009) * (high - low):
+            notes.append(
+                {"text": words, "x": (left + right) / 2, "xref": "x", "y": 1, "yref": "paper", "yanchor": "bottom"}
+                | {"showarrow": False, "font": {"size": 11, "color": THEMES[theme]["muted"]}}
+            )
     return shapes, notes
 
 
 def _reference_lines(snapshot: Snapshot, x: Axis, y: Axis, theme: str) -> tuple[list[Figure], list[Figure]]:
-    """Return lines at the SGD baseline, the schema alone, and an attack that guesses, and their labels."""
-    muted = THEMES[theme]["muted"]
-    shapes, notes = [], []
+    """Return dashed lines at the SGD baseline, dotted ones at an attack that guesses, and a trace of each.
+
+    The traces are empty. They put the lines' names into the legend, where they cover no point.
+    """
+    shapes: list[Figure] = []
+    names: dict[str, list[str]] = {}
+    looks: dict[str, Figure] = {}
     for axis, along, across in ((x, "x", "y"), (y, "y", "x")):
-        for value, words, dash in (
-            (snapshot.baseline.get(axis.key), "SGD", "dash"),
-            (snapshot.schema_only.get(axis.key), "schema alone", "dashdot"),
-            (GUESSING.get(axis.key.removeprefix("valid_")), "guessing", "dot"),
-        ):
-            if not is_number(value) or (axis.log and value <= 0):
-                continue
+        for name, value, dash in references(snapshot, axis):
+            looks[name] = {"dash": dash, "width": 1.5, "color": THEMES[theme]["muted"]}
+            names.setdefault(name, []).append(f"{axis.label.partition(' (')[0]} {text(axis, value)}")
             refs = {f"{across}ref": "paper", f"{along}ref": along}
             shapes.append(
                 {"type": "line", f"{along}0": value, f"{along}1": value, f"{across}0": 0, f"{across}1": 1}
-                | {"line": {"dash": dash, "width": 1.5, "color": muted}, "layer": "below", **refs}
+                | {"line": looks[name], "layer": "below", **refs}
             )
-            right = words == "SGD"  # labels of horizontal lines go to their ends
-            place = {"xanchor": "center", "y": 1} if along == "x" else {"xanchor": "right" if right else "left"}
-            notes.append(
-                {"text": f"{words} {text(axis, value)}", "showarrow": False, "font": {"color": muted, "size": 12}}
-                | {across: int(right), along: _on(axis, value), "yanchor": "bottom", **refs, **place}
-            )
-    return shapes, notes
-
-
-def _clip_notes(
-    snapshot: Snapshot, drawn: list[Candidate], x: Axis, y: Axis, width: list[float], theme: str
-) -> list[Figure]:
-    """Return a label beside one point of each clipping mode, if the front has several."""
-    shown = {c.key: c for c in drawn}
-    notes = []
-    for key, words in mechanisms([c.point for c in snapshot.front]).items():
-        if key not in shown or any(isinstance(shown[key].value(axis.key), str) for axis in (x, y)):
-            continue
-        at, up = (_on(axis, shown[key].value(axis.key)) for axis in (x, y))
-        left = at > sum(width) / 2  # the label goes towards the middle, where it has room
-        notes.append(
-            {"text": words, "x": at, "y": up, "yshift": 9, "xshift": -12 if left else 12, "showarrow": False}
-            | {"xanchor": "right" if left else "left", "font": {"color": THEMES[theme]["ink"], "size": 12}}
-        )
-    return notes
-
-
-def _on(axis: Axis, value: float) -> float:
-    """Return a value's position for Plotly's annotations: its log10 on a logarithmic axis."""
-    return math.log10(value) if axis.log else value
+    return shapes, [
+        {"type": "scatter", "mode": "lines", "x": [None], "y": [None], "hoverinfo": "skip", "line": looks[name]}
+        | {"name": f"{name}: {', '.join(values)}"}
+        for name, values in names.items()
+    ]
 
 
 def _hover(candidate: Candidate, axes: list[Axis]) -> str:
@@ -248,11 +236,3 @@ def _hover(candidate: Candidate, axes: list[Axis]) -> str:
     params = ", ".join(f"{k} {text(Axis(k, k), v)}" for k, v in candidate.params.items())
     note = "Pareto-optimal" if candidate.on_front else "dominated"
     return f"<b>{candidate.name}</b> ({note})<br>" + "<br>".join(lines) + f"<br>{params}"
-
-
-def _drawn(candidate: Candidate, *axes: Axis) -> bool:
-    values = [candidate.value(axis.key) for axis in axes]
-    return all(
-        (is_number(value) and (value > 0 or not axis.log)) or isinstance(value, str)
-        for value, axis in zip(values, axes, strict=True)
-    )

@@ -15,6 +15,7 @@ from optuna.trial import FrozenTrial, TrialState
 from dashboards.pareto.data import Axis, Candidate, Snapshot, is_number, text
 from dashboards.pareto.source import Source
 from dashboards.pareto.style import SCALES, THEMES, Figure, axis_style, base_layout, blank, decades
+from dashboards.pareto.view import scaled
 from sweeps.config.parts import Objective, metric_of
 
 _FEWEST = 4
@@ -108,6 +109,7 @@ def slices_chart(snapshot: Snapshot, objective: Axis, theme: str) -> Figure:
     if not settings or not members:
         return blank(theme)
     layout = base_layout(theme, showlegend=False, margin={"l": 10, "r": 12, "t": 10, "b": 45})
+    objective = scaled(objective, members)
     values = [float(c.value(objective.key)) for c in members]
     layout["yaxis"] = axis_style(objective, theme, values, fixedrange=True)
     traces: list[Figure] = []
@@ -190,6 +192,7 @@ def search(app: Dash, source: Source) -> None:
         Output("slices", "figure"),
         Output("progress", "figure"),
         Output("search-note", "children"),
+        [Output(f"{name}-part", "hidden") for name in ("importance", "slices", "progress")],
         Input("search-open", "n_clicks"),
         Input("version", "data"),
         Input("slice", "value"),
@@ -199,15 +202,15 @@ def search(app: Dash, source: Source) -> None:
     )
     def show(clicks: int | None, _: str | None, objective: str, theme: str | None) -> Any:
         if not clicks or theme is None:
-            return (no_update,) * 4
+            return (no_update,) * 7
         version, found = source.read()
         shares, volumes, n = learned(version)
         note = f"From {n} complete trials." + (f" Importances need {_FEWEST} or more." if n < _FEWEST else "")
         axis = found.axes.get(objective, Axis(objective, objective))
         names = found.recipe.search.objectives
-        return (
+        drawn = (
             importance_chart(shares, theme),
             slices_chart(found, axis, theme),
             progress_chart(volumes, names, theme),
-            note,
         )
+        return *drawn, note, *(not figure["data"] for figure in drawn)

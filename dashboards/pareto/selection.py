@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ from dash import ALL, ClientsideFunction, Dash, Input, Output, State, ctx, html,
 from flask import abort
 
 from dashboards.pareto import detail, parts
-from dashboards.pareto.data import Candidate
+from dashboards.pareto.data import Candidate, Limits
 from dashboards.pareto.detail import side_by_side
 from dashboards.pareto.guard import same
 from dashboards.pareto.source import Source
@@ -18,6 +19,7 @@ from edp.spec import UserError
 from sweeps.commands.pick import Wanted, is_pick, keep, without_guarantee
 from sweeps.store.picks import NOTES, read_notes, write_note
 from sweeps.store.storage import train_line
+from sweeps.store.sweep import Sweep
 
 
 def selection(app: Dash, source: Source, mlflow: str | None, tracking_uri: str | None) -> None:
@@ -59,6 +61,7 @@ def selection(app: Dash, source: Source, mlflow: str | None, tracking_uri: str |
         Output("epsilons", "figure"),
         Output("epsilons-note", "children"),
         Output("curves", "figure"),
+        Output("curves-part", "hidden"),
         Output("charts", "hidden"),
         Output("pick", "disabled"),
         Input("selected", "data"),
@@ -67,16 +70,17 @@ def selection(app: Dash, source: Source, mlflow: str | None, tracking_uri: str |
     )
     def show(selected: str | None, _: str | None, theme: str | None) -> Any:
         if theme is None:
-            return (no_update,) * 7
+            return (no_update,) * 8
         found = source.read()[1]
         candidate = found.candidates.get(selected or "")
         if candidate is None:
             hint = "Choose a point in a chart or a row of the table to see its settings, figures and guarantee here."
             advice = found.advice()
             hint = hint if advice.point else f"{advice.why} {hint}"
-            return "Nothing selected", hint, blank(theme), "", blank(theme), True, True
+            return "Nothing selected", hint, blank(theme), "", blank(theme), True, True, True
         url = source.run_page(mlflow, candidate.point.run_id, tracking_uri) if mlflow else None
         audited = "epsilon_audited" in candidate.metrics
+        curves = detail.curves(found.curves.get(candidate.point.trial, ()), candidate.point.epoch, theme)
         note = "" if audited else "No audit was run, so there is no lower bound. "
         return (
             candidate.name,
@@ -84,7 +88,8 @@ def selection(app: Dash, source: Source, mlflow: str | None, tracking_uri: str |
             detail.epsilons(candidate, theme),
             note + "Grey: 10,000 or more is no formal guarantee. The paper's figure does not bound the mechanism "
             "that ran; the README explains why.",
-            detail.curves(found.curves.get(candidate.point.trial, ()), candidate.point.epoch, theme),
+            curves,
+            not curves["data"],
             False,
             False,
         )
@@ -183,6 +188,22 @@ def picking(app: Dash, source: Source, output: Path, tracking_uri: str | None, t
     """
 
     @app.callback(
+        Output("pick-where", "children"),
+        Output("excluded", "children"),
+        Input("selected", "data"),
+        Input("limits", "data"),
+        Input("version", "data"),
+        Input("picked", "children"),
+    )
+    def where(selected: str | None, limits: Limits, _: str | None, __: Any) -> Any:
+        found, file = source.read()[1], free_file(source.sweep, output)
+        there = "" if file == output else f", since {output.name} is there already and no pick of this sweep"
+        candidate = found.candidates.get(selected or "")
+        return ["writes ", html.Code(str(file)), there], parts.outside_line(
+            found, candidate, limits
+        ) if candidate else ""
+
+    @app.callback(
         Output("picked", "children"),
         Output("asked", "data"),
         Input("pick", "n_clicks"),
@@ -202,14 +223,21 @@ def picking(app: Dash, source: Source, output: Path, tracking_uri: str | None, t
         name = (model_name or "").strip()
         question, lacks = [selected, name], without_guarantee(source.sweep, point)
         try:
-            again = is_pick(source.sweep, output)  # overwriting an earlier pick loses nothing: it can be repeated
-            wanted = Wanted(output, name or None, force=again, tracking_uri=tracking_uri)
+            file = free_file(source.sweep, output)
+            again = is_pick(source.sweep, file)  # overwriting an earlier pick loses nothing: it can be repeated
+            wanted = Wanted(file, name or None, force=again, tracking_uri=tracking_uri)
             if name and lacks and asked != question:
                 return f"{lacks.capitalize()}. Pick again to register it nevertheless.", question
             model = keep(source.sweep, point, "A person chose it on the page.", wanted)
         except UserError as error:
             return str(error), None
-        words = f"Picked trial {point.trial} after epoch {point.epoch}: wrote {output}."
+        words = f"Picked trial {point.trial} after epoch {point.epoch}: wrote {file}."
         uri = tracking_uri or source.sweep.record.tracking_uri
-        go_on = f" Train it with: {train_line(output.name, storage=source.sweep.folder.parent, tracking_uri=uri)}"
+        go_on = f" Train it with: {train_line(file.name, storage=source.sweep.folder.parent, tracking_uri=uri)}"
         return words + (f" Registered as {model.uri}." if model else "") + go_on, None
+
+
+def free_file(sweep: Sweep, output: Path) -> Path:
+    """Return the file that Pick writes: `output`, or with a number if that is there and no pick of this sweep."""
+    names = itertools.chain([output], (output.with_stem(f"{output.stem}-{n}") for n in itertools.count(2)))
+    return next(file for file in names if not file.exists() or is_pick(sweep, file))

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from statistics import NormalDist
 from typing import Any
 
 from plotly.colors import sample_colorscale
 
 from dashboards.pareto.data import Axis, Candidate, is_number
+from sweeps.results.front import difference
 
 Figure = dict[str, Any]
 EPSILON = Axis("epsilon", "ε", log=True)
@@ -49,9 +51,14 @@ def axis_style(axis: Axis, theme: str, values: list[float], **more: Any) -> Figu
         "zeroline": False,
         "tickformat": ".3~p" if axis.percent else "",
         "exponentformat": "power",
-        "dtick": decades(values) if axis.log else None,
+        "dtick": _log_tick(axis, values) if axis.log else None,
         "automargin": True,
     } | more
+
+
+def _log_tick(axis: Axis, values: list[float]) -> int | str:
+    """Return the step between ticks of a logarithmic axis: powers of ten, or 1, 2 and 5 for shares."""
+    return "D2" if axis.percent else decades(values)
 
 
 def decades(values: list[float], most: int = 8) -> int:
@@ -76,9 +83,23 @@ def shade_of(candidate: Candidate, axis: Axis) -> float | None:
     return math.log10(value) if axis.log else float(value)
 
 
-def varies(shades: list[float], axis: Axis) -> bool:
-    """Return True if colours tell candidates apart. They do not if every z0 was solved for one target ε."""
-    return max(shades) - min(shades) > (0.01 if axis.log else 0.0)
+def varies(found: list[Candidate], axis: Axis) -> bool:
+    """Return True if colours tell candidates apart.
+
+    They do not if every z0 was solved for one target ε. They do not either if the largest and the smallest value of a
+    measured metric are within noise: at 95 % over all pairs (Bonferroni), as they are the most distant of many.
+    """
+    shades = {c.key: shade for c in found if (shade := shade_of(c, axis)) is not None}
+    members = sorted((c for c in found if c.key in shades), key=lambda c: shades[c.key])
+    if not members:
+        return False
+    least, most = members[0], members[-1]
+    gap = shades[most.key] - shades[least.key]
+    if least.interval(axis.key) is None or most.interval(axis.key) is None or gap == 0:
+        return gap > (0.01 if axis.log else 0.0)
+    normal, pairs = NormalDist(), len(members) * (len(members) - 1) / 2
+    wider = normal.inv_cdf(1 - 0.025 / pairs) / normal.inv_cdf(0.975)
+    return gap > wider * (gap - difference(most.metrics, least.metrics, axis.key)[0])
 
 
 def blank(theme: str) -> Figure:

@@ -45,7 +45,7 @@ from sweeps.text.figures import (
     epsilon_text,
     params_text,
     permitted_words,
-    relative_change,
+    points_apart,
     shadow_words,
     tpr_text,
     user_cell,
@@ -267,8 +267,7 @@ def _between(metrics: dict[str, float], name: str, percent: bool = False) -> str
 
 
 def _change(value: float, baseline: float | None) -> str:
-    change = relative_change(value, baseline) if baseline is not None else math.nan
-    return "" if math.isnan(change) else f"{change:+.1f}%"
+    return "" if baseline is None else points_apart(value, baseline)
 
 
 def _prepared(sweep: Sweep, recipe: Recipe) -> Prepared | None:

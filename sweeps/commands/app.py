@@ -58,28 +58,36 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-app.add_typer(data, name="data")
-app.add_typer(bench, name="bench")
-app.add_typer(cluster, name="cluster")
-for _name, _command in (  # in the order of `--help`
-    ("run", run_command),
-    ("resume", resume_command),
-    ("list", list_command),
-    ("status", status_command),
-    ("front", front_command),
-    ("pick", pick_command),
-    ("confirm", confirm_command),
-    ("train", train_command),
-    ("attack", attack_command),
-    ("plan", plan_command),
-    ("schema-only", schema_only_command),
-    ("account", account_command),
-    ("verify", verify_command),
-    ("epsilon", epsilon_command),
-    ("pretrain", pretrain_command),
-    ("repair", repair_command),
+RUNNING, CHOOSING, GUARANTEE, DATA, OTHER = (
+    "Run a sweep",
+    "Choose and release",
+    "Check a guarantee",
+    "Corpora and encoders",
+    "Machines and mishaps",
+)
+"""The groups of commands in `--help`."""
+
+for _group, _name, _command in (  # in the order of `--help`
+    (RUNNING, "run", run_command),
+    (RUNNING, "resume", resume_command),
+    (RUNNING, "list", list_command),
+    (RUNNING, "status", status_command),
+    (CHOOSING, "front", front_command),
+    (CHOOSING, "confirm", confirm_command),
+    (CHOOSING, "pick", pick_command),
+    (CHOOSING, "train", train_command),
+    (GUARANTEE, "plan", plan_command),
+    (GUARANTEE, "epsilon", epsilon_command),
+    (GUARANTEE, "account", account_command),
+    (GUARANTEE, "attack", attack_command),
+    (GUARANTEE, "verify", verify_command),
+    (DATA, "schema-only", schema_only_command),
+    (DATA, "pretrain", pretrain_command),
+    (OTHER, "repair", repair_command),
 ):
-    app.command(_name)(_command)
+    app.command(_name, rich_help_panel=_group)(_command)
+for _group, _name, _commands in ((DATA, "data", data), (OTHER, "cluster", cluster), (OTHER, "bench", bench)):
+    app.add_typer(_commands, name=_name, rich_help_panel=_group)
 
 
 def main(commands: typer.Typer | None = None) -> None:

@@ -21,7 +21,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from edp.spec import UserError
 from sweeps.commands.console import err, out, print_json
 from sweeps.commands.options import PATH, RUNS, Json, Set, Shared, Storage, TrackingUri
-from sweeps.config.loading import load_pretraining
+from sweeps.config.loading import PRETRAINING, load_pretraining, recipe_names
 from sweeps.store.lock import driver_lock
 from sweeps.store.storage import default_tracking_uri, share_storage
 from sweeps.text.paths import check_model_name
@@ -47,7 +47,12 @@ Show = Callable[[int, float], None]
 
 
 def pretrain_command(
-    recipe: Annotated[str, typer.Argument(help="a pretraining recipe's name, or the path of a YAML file")],
+    recipe: Annotated[
+        str,
+        typer.Argument(
+            help=f"the path of a YAML file, or the name of a recipe: {', '.join(recipe_names(PRETRAINING))}"
+        ),
+    ],
     settings: Set = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="folder to make; by default STORAGE/encoders/RECIPE", **PATH)

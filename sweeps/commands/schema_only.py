@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
-
 from edp.spec import UserError
 from sweeps.commands.console import err, out, print_json
-from sweeps.commands.options import RUNS, Json, Set, Storage
+from sweeps.commands.options import RUNS, Json, Recipe, Set, Storage
 from sweeps.config.loading import load_recipe
 from sweeps.run.progress import Progress
 from sweeps.text.figures import utility_words
@@ -16,7 +12,7 @@ from sweeps.text.terminal import print_line
 
 
 def schema_only_command(
-    recipe: Annotated[str, typer.Argument(help="a recipe, by name or file")],
+    recipe: Recipe,
     settings: Set = None,
     storage: Storage = RUNS,
     as_json: Json = False,

@@ -5,10 +5,12 @@ unpickled. A server needs only what this file imports: `edp` and `trainables`, w
 PyTorch, but no Ray. A membership attacker sees the scores, so `mia_auc` was measured on exactly this interface.
 """
 
+import functools
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -85,6 +87,15 @@ class UtteranceModel(PythonModel):
             raise ValueError("its weights are not finite")
         self._model.eval()
 
+    @property
+    def predict_type_hints(self) -> Any:
+        """The types of `predict`, from which MLflow infers the signature. A loaded model has none.
+
+        By them MLflow would take the first column of strings, such as an id, out of a data frame with several columns,
+        before `predict` sees the frame.
+        """
+        return SimpleNamespace(input=None) if hasattr(self, "_model") else super().predict_type_hints
+
     def _empty(self, spec: Any, bundle: Path) -> JointModel:
         if not isinstance(spec, BERTSpec):
             return build_model(spec, self._labels, seed=0)
@@ -154,4 +165,21 @@ def _pieces(lengths: list[int]) -> Iterator[list[int]]:
         yield piece
 
 
+def _of_one_column(predict: Callable[..., list[Prediction]]) -> Callable[..., list[Prediction]]:
+    """Refuse a data frame with several columns, of which MLflow would pass on the first one."""
+
+    @functools.wraps(predict)
+    def checked(self: UtteranceModel, context: Any, model_input: Any, *more: Any, **named: Any) -> list[Prediction]:
+        columns = [str(name) for name in getattr(model_input, "columns", ("",))]
+        if len(columns) != 1:
+            raise MlflowException.invalid_parameter_value(
+                f"columns = {json.dumps(columns)}: a data frame must have one column; allowed: the utterances alone"
+            )
+        return predict(self, context, model_input, *more, **named)
+
+    return checked
+
+
+# Around the method as MLflow has wrapped it: a check in the method itself would come after the conversion to a list.
+setattr(UtteranceModel, "predict", _of_one_column(UtteranceModel.predict))  # noqa: B010 (mypy allows no assignment)
 set_model(UtteranceModel())

@@ -10,8 +10,11 @@ from typing import Any
 
 import pandas as pd
 
+from sweeps.results.confirmed import SEEDS, new_seeds
 from sweeps.results.cost import trial_cost
 from sweeps.results.front import pareto_front, ties
+from sweeps.results.recommendation import recommended
+from sweeps.store.records import Point
 from sweeps.store.sweep import Sweep
 from trainables.records.epochs import by_epoch
 
@@ -62,11 +65,14 @@ def front_frame(sweep: Sweep) -> pd.DataFrame:
     Returns:
         Indexed by `point`, its name (`2@3` is trial 2 after epoch 3). Columns: `trial`, `epoch`, `run_id`, the
         settings, the metrics on the validation and the test split, and `tied_with`, the names of the points that it is
-        tied with (`sweeps.results.front.ties`).
+        tied with (`sweeps.results.front.ties`). `recommended` is True for the point that `edp-sweep pick` takes.
+        `confirmed_seeds` and `confirmed_ser`, `confirmed_ser_lower`, … are the results of `edp-sweep confirm`
+        (`sweeps.results.confirmed.new_seeds`).
     """
     trials, objectives = sweep.trials(), sweep.recipe.search.objectives
     front = pareto_front(trials, objectives)
     tied = ties(trials, front, objectives)
+    advised = recommended(sweep).point
     rows = [
         {
             "point": point.name,
@@ -76,10 +82,17 @@ def front_frame(sweep: Sweep) -> pd.DataFrame:
             **_settings(point.params),
             **point.metrics,
             "tied_with": tuple(tied.get(point.name, ())),
+            "recommended": advised is not None and point.name == advised.name,
+            **_confirmed(sweep, point),
         }
         for point in front
     ]
     return _frame(rows, ["point"])
+
+
+def _confirmed(sweep: Sweep, point: Point) -> dict[str, float]:
+    figures = new_seeds(sweep, point)
+    return {name if name == SEEDS else f"confirmed_{name}": value for name, value in figures.items()}
 
 
 def _settings(params: dict[str, Any]) -> dict[str, Any]:

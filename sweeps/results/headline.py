@@ -62,11 +62,10 @@ def _on_proxy(sweep: Sweep, trials: list[TrialRecord], point: Point) -> list[str
     proxy, at = sweep.recipe.corpus.name, epsilon_text(point.metrics["epsilon"])
     lines = [f"On {proxy}, the public proxy corpus: SER {enumerated(figures)} (at ε = {at})."] if figures else []
     if same is not None and "epsilon_audited" in same.metrics and "epsilon_audited" in plain:
-        bound = same.metrics["epsilon_audited"]
-        mine = f"of at least {least_epsilon(bound)}" if bound > 0 else "none above 0"
+        none, own = (least_epsilon(of["epsilon_audited"]) for of in (plain, same.metrics))
         lines.append(
-            f"An audit there, with {plain['canaries']:,.0f} planted utterances, proves an ε of at least "
-            f"{least_epsilon(plain['epsilon_audited'])} without privacy, and {mine} with the released settings."
+            f"An audit there, with {plain['canaries']:,.0f} planted utterances, proves an ε of at least {none} without "
+            f"privacy, and of at least {own} with the released settings."
         )
     return lines
 

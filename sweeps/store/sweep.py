@@ -49,6 +49,14 @@ class Sweep:
         self.cache = storage.resolve() / "cache"
         self.log = storage.resolve() / "logs" / f"{name}.log"
 
+    def __repr__(self) -> str:
+        """Return the sweep's name, folder and state. It must not raise: debuggers and notebooks call it."""
+        try:
+            state = self.state
+        except UserError:
+            state = "unreadable"
+        return f"<Sweep {self.name}: {state}, in {self.folder}>"
+
     @classmethod
     def new(cls, storage: Path, name: str) -> Sweep:
         """Return a sweep that does not exist yet. Only the storage folder is made.

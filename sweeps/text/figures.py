@@ -201,6 +201,11 @@ def relative_change(value: float, baseline: float) -> float:
     return 100 * (value - baseline) / baseline if baseline else math.nan
 
 
+def points_apart(value: float, baseline: float) -> str:
+    """Format the difference of two shares in percentage points. A ratio to a small baseline would say little."""
+    return f"{round(100 * (value - baseline), 1) + 0.0:+.1f} points"  # + 0.0, or it might be -0.0
+
+
 def enumerated(names: Sequence[str], most: int | None = None) -> str:
     """Return names as a sentence lists them (`1, 2 and 3`): at most `most`, then how many more there are."""
     shown = [*names] if most is None or len(names) <= most else [*names[:most], f"{len(names) - most} more"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import re
 import subprocess
@@ -79,24 +78,26 @@ def test_the_page_shows_the_sweep_its_front_and_its_baseline(page: Any, swept: t
 
 
 def test_a_slider_filters_charts_and_table(page: Any, swept: tuple[Path, dict[str, Any]]) -> None:
-    epsilons = sorted(p["metrics"]["epsilon"] for t in swept[1]["trials"] for p in t["points"])
-    n = len(epsilons)
+    sers = sorted(p["metrics"]["valid_ser"] for t in swept[1]["trials"] for p in t["points"])
+    n = len(sers)
     page.check("#dominated input")
     page.wait_for_function("n => document.querySelectorAll('button.row').length == n", arg=n)
-    page.focus("#limit-epsilon")
-    page.keyboard.press("Home")  # the smallest ε of all, rounded down: nothing is left
+    page.focus("#limit-ser")
+    page.keyboard.press("Home")  # the smallest SER of all, rounded down: nothing is left
     settled(page, "#remain", f"0 of {n} remain")
     settled(page, "#rows", "Nothing is within the limits.")
-    while float(page.input_value("#limit-epsilon")) < math.log10(epsilons[0]):
+    settled(page, "#excluded", "is outside the limits: SER (validation)")
+    while float(page.input_value("#limit-ser")) < sers[0]:
         page.keyboard.press("ArrowRight")
-    left = sum(epsilon <= 10 ** float(page.input_value("#limit-epsilon")) for epsilon in epsilons)
+    left = sum(ser <= float(page.input_value("#limit-ser")) for ser in sers)
     assert 1 <= left < n
     settled(page, "#remain", f"{left} of {n} remain")
     page.wait_for_function("n => document.querySelectorAll('button.row').length == n", arg=left)
-    assert page.inner_text("[id*=limit-text][id*=epsilon]").startswith("≤ ")
+    assert page.inner_text("[id*=limit-text][id*=ser]").startswith("≤ ")
     page.click("#reset")
     settled(page, "#remain", f"{n} of {n} remain")
-    assert page.inner_text("[id*=limit-text][id*=epsilon]") == "no limit"
+    assert page.inner_text("[id*=limit-text][id*=ser]") == "no limit"
+    page.wait_for_function("() => document.querySelector('#excluded').innerText === ''")
 
 
 def test_a_head_sorts_the_table_and_again_the_other_way_round(page: Any, swept: tuple[Path, dict[str, Any]]) -> None:

@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 
 import edp
+from sweeps.config.loading import load_recipe
+from trainables.corpora.generators import generate
 from trainables.measure.attacks import every_attack
 from trainables.pretraining.spec import PretrainSpec
 
@@ -161,3 +163,12 @@ def test_the_site_needs_no_network() -> None:
     assert "font: false" in text
     assert not re.search(r"https?://", text)
     assert not re.search(r"https?://|@import", (DOCS / "style.css").read_text())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", ["README.md", "docs/results.md"])
+def test_the_quickstarts_model_is_asked_about_its_own_corpus(page: str) -> None:
+    (asked,) = re.findall(r'"inputs": \["([^"]+)"\]', (ROOT / page).read_text())
+    private = load_recipe("quickstart", [])[1].corpus
+    words = {word for utterance in generate(private.name, 5_000, 0) for word in utterance.tokens}
+    assert set(asked.split()) <= words

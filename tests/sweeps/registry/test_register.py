@@ -6,6 +6,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+import pandas as pd
 import pytest
 import torch
 from mlflow.exceptions import MlflowException
@@ -76,6 +77,17 @@ def test_more_utterances_than_fit_one_pass_are_answered_in_order(model: PyFuncMo
 def test_an_utterance_without_a_word_is_named(model: PyFuncModel) -> None:
     with pytest.raises(MlflowException, match=r'utterance 1 = "  " has no tokens'):
         model.predict(["call bob", "  "])
+
+
+def test_a_data_frame_of_several_columns_is_refused_and_one_column_is_answered(model: PyFuncModel) -> None:
+    frame = pd.DataFrame({"id": ["17", "18"], "text": ["call bob", "remind me"]})
+    with pytest.raises(
+        MlflowException, match=r'columns = \["id", "text"\]: .* allowed: the utterances alone'
+    ) as refused:
+        model.predict(frame)
+    assert refused.value.get_http_status_code() == 400
+    answers = model.predict(frame[["text"]])
+    assert [answer.utterance for answer in answers] == ["call bob", "remind me"]
 
 
 def test_half_a_character_is_named(model: PyFuncModel) -> None:

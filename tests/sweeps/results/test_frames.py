@@ -7,8 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from sweeps.results.confirmed import seed_folder
 from sweeps.results.frames import epochs_frame, front_frame, trials_frame
 from sweeps.results.front import pareto_front, ties
+from sweeps.results.recommendation import recommended
+from sweeps.store.records import ConfirmedRun
 from sweeps.store.sweep import Sweep
 from tests.support.synthetic import sweep_of
 
@@ -47,6 +50,29 @@ def test_the_front_has_its_order_and_its_ties(made: Sweep) -> None:
     tied = ties(made.trials(), front, objectives)
     assert list(frame["tied_with"]) == [tuple(tied.get(point.name, ())) for point in front]
     assert any(frame["tied_with"]), "figures of this sweep overlap"
+
+
+def test_the_front_has_the_recommendation_and_what_confirm_measured(tmp_path: Path) -> None:
+    made = sweep_of(tmp_path, "made", 5, tracked=False)
+    point = (recommended(made).point or recommended(made).instead) or pareto_front(made.trials(), ("ser",))[0]
+    for seed in range(1, 4):
+        folder = seed_folder(made, point, seed)
+        folder.mkdir(parents=True)
+        metrics = point.metrics | {"ser": 0.1 * seed, "valid_ser": 0.01 * seed}
+        (folder / "result.json").write_text(ConfirmedRun(seed=seed, metrics=metrics, run_id=None).model_dump_json())
+    frame, advised = front_frame(made), recommended(made).point
+    assert list(frame.index[frame["recommended"]]) == ([advised.name] if advised else [])
+    row = frame.loc[point.name]
+    assert row["confirmed_seeds"] == 3
+    assert row["confirmed_ser"] == pytest.approx(0.2)
+    assert row["confirmed_ser_lower"] < 0.2 < row["confirmed_ser_upper"]
+    assert row["ser"] == point.metrics["ser"], "the sweep's own figure stays"
+    assert frame["confirmed_seeds"].isna().sum() == len(frame) - 1
+
+
+def test_a_sweep_prints_as_its_name_state_and_folder(made: Sweep, tmp_path: Path) -> None:
+    assert repr(made) == f"<Sweep made: finished, in {made.folder}>"
+    assert repr(Sweep(tmp_path, "none")) == f"<Sweep none: unreadable, in {tmp_path / 'none'}>"
 
 
 def test_a_target_is_not_taken_for_the_epsilon_that_was_reached(made: Sweep, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""A storage folder that is moved keeps working: nothing in it leads back to where it was."""
+"""A storage folder that is moved or copied keeps working: nothing in it leads back to where it was."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from sweeps.store.sweep import Sweep
 from sweeps.text.paths import sqlite_url
 from sweeps.tracking.moved_artifacts import current_place
 from sweeps.tracking.store import settled_uri
+from sweeps.tracking.tracker import Tracker
 from tests.conftest import Command
 from tests.support import studies
 from tests.support.synthetic import sweep_of
@@ -66,6 +67,55 @@ def test_every_command_and_mlflow_itself_find_runs_artifacts_and_models_in_the_n
     assert not old.exists(), "nothing was made where it had been"
     sweep = Sweep.existing(new, "s")
     assert "front.svg" in {artifact.path for artifact in MlflowClient(sweep.record.tracking_uri).list_artifacts(run_id)}
+
+
+_COPIED = """
+import json, mlflow, sys
+from dashboards.cli import main
+line, store, run_id, file = json.load(sys.stdin)
+sys.argv = line
+try:
+    main()
+except SystemExit as ended:
+    assert not ended.code, sys.argv
+client = mlflow.MlflowClient(store)
+client.log_artifact(run_id, file)
+assert "model.txt" in {one.path for one in client.list_artifacts(run_id)}
+experiment = client.get_run(run_id).info.experiment_id
+client.log_artifact(client.create_run(experiment).info.run_id, file)
+"""
+
+
+@pytest.mark.slow
+def test_what_is_done_in_a_copy_changes_nothing_in_the_original(tmp_path: Path) -> None:
+    old, new = tmp_path / "öld" / "runs", tmp_path / "a copy 100%"
+    made = sweep_of(old, "s", 3)
+    shutil.copytree(old, new)
+    (tmp_path / "model.txt").write_text("weights")
+
+    def files(storage: Path) -> dict[Path, int]:
+        return {path.relative_to(storage): path.stat().st_mtime_ns for path in storage.rglob("*") if path.is_file()}
+
+    before, copied = files(old), files(new)
+    line = ["edp-sweep", "resume", "s", "--storage", str(new)]
+    given = json.dumps([line, sqlite_url(new / "mlflow.db"), made.record.run_id, str(tmp_path / "model.txt")])
+    ended = subprocess.run([sys.executable, "-c", _COPIED], input=given, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stderr
+    assert files(old) == before
+    added = [path for path in files(new).keys() - copied.keys() if path.name == "model.txt"]
+    assert len(added) == 2, "of an earlier run and of a new one"
+
+
+def test_a_store_that_another_storage_folder_shares_is_no_copy(tmp_path: Path) -> None:
+    """The artifacts of a sweep are in its own storage folder, also if --tracking-uri names another folder's store."""
+    shared, own = tmp_path / "shared", tmp_path / "own"
+    for storage, experiment in ((shared, "theirs"), (own, "other")):
+        Tracker(sqlite_url(storage / "mlflow.db"), experiment, storage / "mlflow-artifacts")
+    tracker = Tracker(sqlite_url(shared / "mlflow.db"), "mine", own / "mlflow-artifacts")
+    run = tracker.client.create_run(tracker.experiment_id)
+    (own / "mlflow-artifacts").mkdir()
+    assert current_place(run.info.artifact_uri, tracker.uri) == run.info.artifact_uri
+    assert run.info.artifact_uri.startswith((own / "mlflow-artifacts" / "mine").as_uri())
 
 
 def test_a_store_is_kept_relative_only_where_the_storage_holds_it(tmp_path: Path) -> None:

@@ -1,0 +1,115 @@
+"""The part of a quantity that a chart opens with: the region of the decision, which no single bad point sets."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from dashboards.pareto.data import Axis, Candidate, Limits, Snapshot, is_number, within
+from sweeps.results.recommendation import GUESSING
+from sweeps.text.figures import MEANINGFUL, NO_GUARANTEE
+
+_DECADE = 10.0
+"""The smallest ratio of the largest SER to the smallest that makes its axis logarithmic."""
+_FAR = 1.5
+"""An outlier is farther from all else than this many times the range of all else."""
+_RARE = 10
+"""At most one candidate in so many, but at least one, counts as an outlier."""
+
+
+@dataclass(frozen=True)
+class View:
+    """Two axes as they are drawn, the candidates that can be drawn, and those among them outside the opening range."""
+
+    x: Axis
+    y: Axis
+    drawn: list[Candidate]
+    outside: list[Candidate]
+
+    def values(self, axis: Axis, snapshot: Snapshot, others: Sequence[Candidate] = ()) -> list[float]:
+        """Return the values that the opening range of an axis must hold."""
+        out = {candidate.key for candidate in self.outside}  # another sweep's candidates may have the same keys
+        return _values(axis, [c for c in self.drawn if c.key not in out] + [*others], snapshot)
+
+    def note(self) -> str:
+        """Return a sentence on the candidates outside the opening range; "" if there are none."""
+        if not self.outside:
+            return ""
+        n = len(self.outside)
+        few = f"{n} of {len(self.drawn)} points {'is' if n == 1 else 'are'}"
+        return f"{few} outside the range that is shown: a double click in the chart shows all. "
+
+
+def view_of(snapshot: Snapshot, x: Axis, y: Axis, limits: Limits) -> View:
+    """Return the view of all candidates over two quantities. It holds the recommendation within the limits."""
+    every = list(snapshot.candidates.values())
+    x, y = (scaled(axis, every) for axis in (x, y))
+    drawn = [c for c in every if is_drawn(c, x) and is_drawn(c, y)]
+    advised = snapshot.advice(limits).point
+    useful = any(c.value("epsilon") <= MEANINGFUL for c in drawn if within(snapshot, c, limits))
+    out = {c.key for axis in (x, y) for c in _outliers(axis, drawn, snapshot, useful)}
+    return View(x, y, drawn, [c for c in drawn if c.key in out and (advised is None or c.key != advised.name)])
+
+
+def scaled(axis: Axis, found: Sequence[Candidate]) -> Axis:
+    """Return the axis, logarithmic if it is an SER that varies by a factor of ten or more."""
+    values = [c.value(axis.key) for c in found if is_number(c.value(axis.key))]
+    wide = bool(values) and min(values) > 0 and max(values) >= _DECADE * min(values)
+    return replace(axis, log=True) if axis.key in ("valid_ser", "ser") and wide else axis
+
+
+def _outliers(axis: Axis, drawn: Sequence[Candidate], snapshot: Snapshot, useful: bool) -> list[Candidate]:
+    """Return the candidates that an opening range leaves out.
+
+    Of ε, those without a guarantee, if some candidate within the limits has one (`useful`). Of other quantities, a few
+    of the worst values, if they are far from everything else. A logarithmic SER is wide enough for all.
+    """
+    ordered = sorted((c for c in drawn if is_number(c.value(axis.key))), key=lambda c: float(c.value(axis.key)))
+    if axis.key.startswith("epsilon"):
+        return [c for c in ordered if useful and c.value(axis.key) > NO_GUARANTEE]
+    if axis.log or not axis.better:
+        return []
+    worst_last = ordered if axis.better == "lower" else ordered[::-1]
+    for n in range(max(1, len(ordered) // _RARE), 0, -1):
+        rest, out = worst_last[:-n], worst_last[-n:]
+        known = _values(axis, rest, snapshot)
+        if len(rest) < 2:
+            continue
+        span = max(known) - min(known)
+        gap = min(max(c.value(axis.key) - max(known), min(known) - c.value(axis.key)) for c in out)
+        if gap > _FAR * span:
+            return out
+    return []
+
+
+def _values(axis: Axis, found: Sequence[Candidate], snapshot: Snapshot) -> list[float]:
+    """Return the values of candidates, the front's intervals, and the reference lines of an axis."""
+    values = [float(c.value(axis.key)) for c in found if is_number(c.value(axis.key))]
+    values += [end for c in found if c.on_front for end in drawn_interval(c, axis) or ()]
+    values += [value for _, value, _ in references(snapshot, axis)]
+    return values + ([1.0, MEANINGFUL] if axis.key == "epsilon" else [])
+
+
+def references(snapshot: Snapshot, axis: Axis) -> list[tuple[str, float, str]]:
+    """Return the name, the value and the dash of each reference line: SGD, the schema alone, an attack that guesses."""
+    found = (
+        ("SGD, without privacy", snapshot.baseline.get(axis.key), "dash"),
+        ("schema alone", snapshot.schema_only.get(axis.key), "dashdot"),
+        ("guessing", GUESSING.get(axis.key.removeprefix("valid_")), "dot"),
+    )
+    return [(name, v, dash) for name, v, dash in found if is_number(v) and (v > 0 or not axis.log)]
+
+
+def drawn_interval(candidate: Candidate, axis: Axis) -> tuple[float, float] | None:
+    """Return a metric's interval as an axis can show it: above 0 on a logarithmic one. None without an interval."""
+    ends, value = candidate.interval(axis.key), candidate.value(axis.key)
+    if ends is None or not axis.log or ends[0] > 0:
+        return ends
+    return value / math.sqrt(_DECADE), ends[1]
+
+
+def is_drawn(candidate: Candidate, axis: Axis) -> bool:
+    """Return True if a candidate has a value that the axis can show."""
+    value = candidate.value(axis.key)
+    return isinstance(value, str) or (is_number(value) and (value > 0 or not axis.log))

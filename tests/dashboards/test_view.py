@@ -1,0 +1,202 @@
+"""A chart opens on the decision: no bad point, no noise and no label takes the place of the points that matter."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dashboards.pareto import parts
+from dashboards.pareto.charts import cards
+from dashboards.pareto.data import METRICS, Axis, Candidate, Snapshot, drawable, snapshot
+from dashboards.pareto.scatter import scatter
+from dashboards.pareto.selection import free_file
+from dashboards.pareto.source import Source
+from dashboards.pareto.style import varies
+from dashboards.pareto.view import drawn_interval, view_of
+from sweeps.commands.pick import Wanted, keep
+from sweeps.store.sweep import Sweep
+from tests.support.synthetic import sweep_of
+
+AXES = {axis.key: axis for axis in METRICS}
+
+
+@pytest.fixture(scope="module")
+def sweep(tmp_path_factory: pytest.TempPathFactory) -> Sweep:
+    return sweep_of(tmp_path_factory.mktemp("runs"), "made", 4, tracked=False)
+
+
+def of(sweep: Sweep, *metrics: dict[str, float], baseline: dict[str, float] | None = None) -> Snapshot:
+    """Return a snapshot whose candidates, all of them on the front, have these metrics."""
+    found = snapshot(sweep)
+    some = list(found.candidates.values())[: len(metrics)]
+    every = [Candidate(replace(c.point, metrics=of), None) for c, of in zip(some, metrics, strict=True)]
+    axes = drawable(every)
+    return replace(found, candidates={c.key: c for c in every}, axes=axes, baseline=baseline or {})
+
+
+def point(ser: float, auc: float = 0.5, epsilon: float = 8.0, half: float = 0.0) -> dict[str, float]:
+    found = {"ser": ser, "valid_ser": ser, "mia_auc": auc, "valid_mia_auc": auc, "epsilon": epsilon}
+    return found | {"valid_mia_auc_lower": auc - half, "valid_mia_auc_upper": auc + half, "delta": 1e-5}
+
+
+def ranges(found: Snapshot, x: str, y: str) -> list[tuple[float, float]]:
+    layout = scatter(found, {}, AXES[x], AXES[y], AXES["epsilon"], "light")["layout"]
+    return [tuple(layout[axis]["range"]) for axis in ("xaxis", "yaxis")]
+
+
+def test_one_bad_point_does_not_set_an_axis_and_that_is_said(sweep: Sweep) -> None:
+    good = [point(0.20, 0.50), point(0.21, 0.51), point(0.22, 0.52), point(0.23, 0.50)]
+    found = of(sweep, *good, point(1.5, 0.9))
+    (_, right), (_, top) = ranges(found, "valid_ser", "valid_mia_auc")
+    assert right < 0.3
+    assert top < 0.6
+    assert view_of(found, AXES["valid_ser"], AXES["valid_mia_auc"], {}).note().startswith("1 of 5 points is outside")
+    assert view_of(of(sweep, *good), AXES["valid_ser"], AXES["valid_mia_auc"], {}).note() == ""
+    spread = of(sweep, *(point(0.2 + 0.1 * i) for i in range(6)))
+    assert view_of(spread, AXES["valid_ser"], AXES["epsilon"], {}).outside == [], "evenly spread points are no outliers"
+
+
+def test_the_recommended_point_is_never_outside(sweep: Sweep) -> None:
+    found = of(sweep, *(point(0.2 + 0.01 * i, epsilon=100.0) for i in range(4)), point(1.5, epsilon=1.0))
+    advised = found.advice().point
+    assert advised is not None
+    assert advised.metrics["ser"] == 1.5
+    assert view_of(found, AXES["valid_ser"], AXES["valid_mia_auc"], {}).outside == []
+
+
+def test_an_ser_of_several_magnitudes_has_a_logarithmic_axis(sweep: Sweep) -> None:
+    found = of(sweep, point(0.017), point(0.016), point(0.54), baseline={"valid_ser": 0.014})
+    layout = scatter(found, {}, AXES["epsilon"], AXES["valid_ser"], AXES["valid_mia_auc"], "light")["layout"]
+    assert layout["yaxis"]["type"] == "log"
+    low, high = layout["yaxis"]["range"]
+    assert low < math.log10(0.014) < math.log10(0.54) < high, "SGD's line and the bad point are in it"
+    near = scatter(of(sweep, point(0.2), point(0.5)), {}, AXES["epsilon"], AXES["valid_ser"], AXES["epsilon"], "light")
+    assert near["layout"]["yaxis"]["type"] == "linear"
+    with_zero = of(sweep, point(0.0), point(0.5))
+    assert len(view_of(with_zero, AXES["epsilon"], AXES["valid_ser"], {}).drawn) == 2, "an SER of 0 is drawn"
+
+
+def test_an_interval_from_0_is_drawn_on_a_logarithmic_axis(sweep: Sweep) -> None:
+    metrics = point(0.02) | {"valid_ser_lower": 0.0, "valid_ser_upper": 0.05}
+    (candidate,) = of(sweep, metrics).candidates.values()
+    assert drawn_interval(candidate, AXES["valid_ser"]) == (0.0, 0.05)
+    low, high = drawn_interval(candidate, replace(AXES["valid_ser"], log=True)) or (0.0, 0.0)
+    assert 0 < low < 0.02
+    assert high == 0.05
+
+
+def test_what_has_no_guarantee_does_not_set_the_range_of_epsilon(sweep: Sweep) -> None:
+    found = of(sweep, point(0.5, epsilon=8.0), point(0.3, epsilon=300.0), point(0.1, epsilon=1e20))
+    (_, right), _ = ranges(found, "epsilon", "valid_ser")
+    assert right < 4
+    layout = scatter(found, {"valid_ser": 0.2}, AXES["epsilon"], AXES["valid_ser"], AXES["epsilon"], "light")["layout"]
+    assert layout["xaxis"]["range"][1] > 20, "limits may leave nothing else"
+    hopeless = of(sweep, point(0.5, epsilon=1e5), point(0.3, epsilon=1e9), point(0.1, epsilon=1e20))
+    (_, right), _ = ranges(hopeless, "epsilon", "valid_ser")
+    assert right > 20, "where no point has a guarantee, all are shown"
+
+
+def test_colours_do_not_paint_noise(sweep: Sweep) -> None:
+    aucs = [0.48, 0.50, 0.51, 0.52, 0.53]
+    noise, signal = (
+        list(of(sweep, *(point(0.2, auc, half=half) for auc in aucs)).candidates.values()) for half in (0.04, 0.005)
+    )
+    axis = AXES["valid_mia_auc"]
+    assert not varies(noise, axis)
+    assert varies(signal, axis)
+    # The largest of ten differences: 0.05 would be significant for one pair with these intervals (0.03 · √2 = 0.042).
+    pairs = list(of(sweep, *(point(0.2, auc, half=0.03) for auc in aucs)).candidates.values())
+    assert varies([pairs[0], pairs[-1]], axis)
+    assert not varies(pairs, axis)
+    assert not varies([], axis)
+    found = of(sweep, *(point(0.2, auc, half=0.04) for auc in aucs))
+    assert "do not differ in MIA AUC (validation) by more than noise" in parts.colour_line(found, axis)
+
+
+def test_the_page_says_which_objectives_the_front_has(sweep: Sweep) -> None:
+    found = snapshot(sweep)
+
+    def line(*objectives: str) -> str:
+        search = found.recipe.search.model_copy(update={"objectives": objectives})
+        return parts.objectives_line(replace(found, recipe=found.recipe.model_copy(update={"search": search})))
+
+    assert line("ser") == (
+        "The front is by SER (validation) alone, the lower the better; MIA AUC and ε have no part in it."
+    )
+    assert line("ser", "mia_auc") == (
+        "The front is by SER (validation) and MIA AUC (validation), the lower the better; ε has no part in it."
+    )
+    assert line("ser", "mia_auc", "log10_epsilon") == (
+        "The front is by SER (validation), MIA AUC (validation) and ε (honest), the lower the better."
+    )
+
+
+def test_limits_that_exclude_the_selected_point_are_named(sweep: Sweep) -> None:
+    found = of(sweep, point(0.5, epsilon=8.0), point(0.2, epsilon=300.0))
+    one, other = found.candidates.values()
+    limits = {"valid_ser": 0.3, "epsilon": 100.0}
+    assert parts.outside_line(found, one, limits) == (
+        f"{one.name} is outside the limits: SER (validation) 50.0% (limit: 30.0%)."
+    )
+    assert "ε (honest) 300 (limit: 100)" in parts.outside_line(found, other, limits)
+    assert parts.outside_line(found, one, {}) == ""
+    known = replace(found, again={one.key: {"valid_ser": 0.25}})
+    assert parts.outside_line(known, one, limits) == "", "new seeds decide, as in the recommendation"
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "plain", "shown"),
+    [
+        ("valid_ser", 0.0167, 0.0134, "+0.3 points"),
+        ("valid_ser", 0.54, 0.0134, "+52.7 points"),
+        ("ser", 0.01340001, 0.0134001, "+0.0 points"),
+        ("mia_auc", 0.4999, 0.5001, "+0.000"),
+        ("mia_auc", 0.52, 0.57, "-0.050"),
+        ("worker_seconds", 21.0, 30.0, "× 0.7"),
+        ("epsilon", 8.0, 9.0, ""),
+    ],
+)
+def test_differences_to_sgd_are_in_points_and_not_in_percent_of_a_small_figure(
+    key: str, value: float, plain: float, shown: str
+) -> None:
+    assert parts._change(AXES[key], value, plain) == shown
+
+
+@pytest.mark.slow
+def test_cards_without_content_are_not_shown(tmp_path: Path) -> None:
+    empty = Source(sweep_of(tmp_path, "new", 0, tracked=False, state="running"))
+    assert cards(empty) == set()
+    one = Source(sweep_of(tmp_path, "one", 3, tracked=False))
+    assert cards(one) == {"first", "scatter", "parallel", "search", "sweeps"}
+    assert cards(Source(Sweep(tmp_path, "new"))) == {"sweeps"}
+
+
+@pytest.mark.slow
+def test_pick_takes_another_name_where_the_file_is_not_a_pick_of_this_sweep(tmp_path: Path) -> None:
+    made = sweep_of(tmp_path / "runs", "made", 2)
+    output = tmp_path / "picked.yaml"
+    assert free_file(made, output) == output
+    one, other = [point for trial in made.trials() for point in trial.points][:2]
+    keep(made, one, "A person chose it.", Wanted(output))
+    assert free_file(made, output) == output, "its own pick can be repeated"
+    output.write_text("mine: true\n")
+    assert free_file(made, output) == tmp_path / "picked-2.yaml"
+    keep(made, other, "A person chose it.", Wanted(tmp_path / "picked-2.yaml"))
+    assert free_file(made, output) == tmp_path / "picked-2.yaml"
+    (tmp_path / "picked-2.yaml").write_text("mine: too\n")
+    assert free_file(made, output) == tmp_path / "picked-3.yaml"
+
+
+def test_labels_are_outside_the_region_of_the_points(sweep: Sweep) -> None:
+    found = of(sweep, point(0.2, epsilon=8.0), point(0.3, epsilon=2.0), baseline={"valid_ser": 0.1, "mia_auc": 0.5})
+    for narrow in (False, True):
+        figure: dict[str, Any] = scatter(
+            found, {}, AXES["epsilon"], AXES["valid_ser"], AXES["mia_auc"], "light", narrow=narrow
+        )
+        for note in figure["layout"]["annotations"]:
+            assert (note["yref"], note["y"], note["yanchor"]) == ("paper", 1, "bottom")
+    assert Axis("a", "A").short == "A"
