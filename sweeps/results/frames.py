@@ -10,6 +10,7 @@ from typing import Any
 
 import pandas as pd
 
+from sweeps.results.confirmed import comparable
 from sweeps.results.cost import trial_cost
 from sweeps.results.front import pareto_front, ties
 from sweeps.store.sweep import Sweep
@@ -66,7 +67,7 @@ def front_frame(sweep: Sweep) -> pd.DataFrame:
     """
     trials, objectives = sweep.trials(), sweep.recipe.search.objectives
     front = pareto_front(trials, objectives)
-    tied = ties(trials, front, objectives)
+    tied = ties(trials, front, objectives, comparable(sweep, trials))
     rows = [
         {
             "point": point.name,
