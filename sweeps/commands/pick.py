@@ -8,7 +8,6 @@ import math
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -233,7 +232,7 @@ def keep(
             cannot be registered. Nothing was written then, unless the registration itself failed.
     """
     from sweeps.results.headline import released_in_place_of
-    from sweeps.store.picks import Pick, read_picks, write_pick
+    from sweeps.store.picks import Pick, now, read_picks, write_pick
     from sweeps.tracking.tracker import Tracker
 
     point = released_in_place_of(sweep, point)
@@ -261,7 +260,7 @@ def keep(
         trial=point.trial,
         epoch=point.epoch,
         by=person(),
-        at=datetime.now(UTC).isoformat(timespec="seconds"),
+        at=now(),
         limits=limits or {},
         why=why,
         wrote=None if is_printed(wanted.output) else hashlib.sha256(text.encode()).hexdigest(),

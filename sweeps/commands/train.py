@@ -144,7 +144,7 @@ def train(
     from sweeps.run.prepare import check_encoders, num_privacy_units, open_corpora
     from sweeps.run.resources import placement
     from sweeps.run.session import ray_session
-    from sweeps.store.picks import origin_of, sweep_named_in
+    from sweeps.store.picks import Trained, now, origin_of, sweep_named_in
     from sweeps.store.sweep import Sweep
     from sweeps.tracking.job_run import open_job
     from sweeps.tracking.store import check_store
@@ -188,6 +188,15 @@ def train(
             with open_job(tracker, made.name, params=flat(spec.model_dump(mode="json")), tags=tags) as tracked:
                 result = _trained(spec, made, prepared, corpora, placed, tracked, progress, with_valid)
                 tracked.close(spec, made.folder, result)
+            examples = _examples(prepared, with_valid)
+            Trained(
+                at=now(),
+                run_id=tracked.run_id,
+                metrics=result.metrics,
+                trained_on=trained_on,
+                examples=examples,
+                choice=choice,
+            ).write(made.folder)
         if model_name is not None:
             try:
                 if tracked.run_id is None:
@@ -205,7 +214,7 @@ def train(
                     alias=alias,
                     trained_on=" and ".join(trained_on),
                     choice=choice,
-                    examples=_examples(prepared, with_valid),
+                    examples=examples,
                 )
             except UserError as error:
                 raise UserError(f"{error}; the trained model is in {made.folder}") from None

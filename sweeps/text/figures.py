@@ -19,6 +19,9 @@ MEANINGFUL = 10.0
 WORTH = ((1.0, "strong"), (MEANINGFUL, "reasonable"), (NO_GUARANTEE, "weak, if any"))
 """Tiers of ε by upper end (Ponomareva et al. 2023). Above the last one there is no formal guarantee."""
 
+SMALL = 0.1
+"""Largest δ·n that is called small."""
+
 MARK = "†"
 """Label for "no formal guarantee" in narrow columns. The table's caption explains it."""
 
@@ -173,6 +176,30 @@ def delta_remark(delta: float, unit: str, examples: int | None) -> str | None:
     return (
         f"edp.delta = {delta:g}: at this delta, publishing one of the {examples:,} training utterances now and then "
         f"counts as private; use less than {1 / examples:.2g}"
+    )
+
+
+def delta_words(delta: float, counted: str, n: int | None) -> tuple[str, bool]:
+    """Return δ and δ·n with a judgement in words, and True if δ is small for so many units.
+
+    A mechanism that publishes each unit outright with probability δ is (0, δ)-private. It publishes δ·n of them on
+    average, so δ·n must be far below 1.
+
+    Args:
+        counted: a unit of the guarantee, such as `utterance`.
+        n: their number; None if unknown.
+    """
+    if n is None:
+        return f"δ = {delta:g}; the number of {counted}s is unknown, so nothing says whether it is small", False
+    share = rounded_up(delta * n, 2)
+    product = f"δ = {delta:g} with {n:,} training {counted}s: δ·n = {share:.2g}, which is"
+    if share <= SMALL:
+        return f"{product} small", True
+    judged = "too large" if share >= 1 else "not small"
+    return (
+        f"{product} {judged}: at this δ, publishing {share:.2g} of the {counted}s outright counts as private; a small "
+        f"δ is at most {rounded_down(SMALL / n, 2):.2g}",
+        False,
     )
 
 
