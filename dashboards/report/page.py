@@ -343,8 +343,20 @@ def _public(spec: TrialSpec, recipe: Recipe) -> list[str]:
     features = model.features if isinstance(model, BERTSpec) else None
     if features is not None and features.public:
         found.append(f"the moments for whitening states from {' and '.join(c.name for c in features.public)}")
+    found += _public_heads(spec)
     if recipe.search.proxy is not None:
         found.append(f"the proxy corpus of a plan that chooses in public: {recipe.search.proxy.name}")
+    return found
+
+
+def _public_heads(spec: TrialSpec) -> list[str]:
+    """Return the public data that the heads of a model learnt from before private data."""
+    model, schema = spec.model, spec.corpus.schema
+    if not isinstance(model, BERTSpec):
+        return []
+    found = ["scores of the labels' names"] if model.name_prior else []
+    if model.schema_weight and schema is not None:
+        found.append(f"heads from the samples of the schema {schema}, which whoever wrote them says are public")
     return found
 
 
