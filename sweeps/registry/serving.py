@@ -166,7 +166,7 @@ def _pieces(lengths: list[int]) -> Iterator[list[int]]:
 
 
 def _of_one_column(predict: Callable[..., list[Prediction]]) -> Callable[..., list[Prediction]]:
-    """Refuse a data frame with several columns, of which MLflow would pass on the first one."""
+    """Refuse a data frame with several columns. MLflow would pass on the first one alone."""
 
     @functools.wraps(predict)
     def checked(self: UtteranceModel, context: Any, model_input: Any, *more: Any, **named: Any) -> list[Prediction]:
