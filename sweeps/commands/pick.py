@@ -299,7 +299,7 @@ def _configuration(sweep: Sweep, point: Point, wanted: Wanted) -> str:
     remarks = [*users_remark(metrics), *labels_remark(spec.corpus), seeds_words(new_seeds(sweep, point))]
     if spec.canaries.count:
         remarks.append(
-            f"about half of {spec.canaries.count:,} canaries were in its training data; below they are left out"
+            f"about half of {spec.canaries.count:,} canaries were in its training data; the next line leaves them out"
         )
     seen = f"validation SER {metrics['valid_ser']:.1%}, " if "valid_ser" in metrics else ""
     uri = wanted.tracking_uri or sweep.record.tracking_uri

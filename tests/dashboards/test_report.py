@@ -261,9 +261,7 @@ def test_it_is_about_the_model_that_is_served_and_says_every_epsilon_beside_it(t
     assert write_report(own, page).folder == folder
     assert words(page).count("Served: models:/voice/1 @candidate @champion") == 1
     (folder / "result.json").unlink()
-    assert write_report(own, page).folder == folder, (
-        "an earlier version trained it, so its run in MLflow has its figures"
-    )
+    assert write_report(own, page).folder == folder, "of an earlier version, whose figures MLflow has"
 
 
 @pytest.mark.slow

@@ -54,7 +54,7 @@ def test_every_next_step_trains_the_final_model_without_them(sweep: Sweep, tmp_p
     assert words is not None
     settings = re.findall(r"--set (\S+)", words[1])
     assert load_config(file, settings).canaries == CanariesSpec(), "the line is one that runs"
-    assert "About half of 40 canaries were in its training data; below they are left out." in file.read_text()
+    assert "About half of 40 canaries were in its training data; the next line leaves them out." in file.read_text()
     report = (tmp_path / "report.html").read_text()
     assert "<strong>Advice.</strong> Do not" in report
 
