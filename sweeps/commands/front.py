@@ -103,7 +103,7 @@ def print_front(sweep: Sweep, console: Console) -> None:
     front = pareto_front(trials, recipe.search.objectives)
     if front:
         tied = ties(trials, front, recipe.search.objectives, comparable(sweep, trials))
-        again = {point.name: found for point in front if (found := new_seeds(sweep, point))}
+        again = {point.name: means for point in front if (means := new_seeds(sweep, point))}
         # A narrow terminal loses the changes first, and with them the intervals but that of the SER that chooses: a
         # figure without its interval misleads. The epsilons stay.
         layouts = ((True, True), (True, False), (False, False))
