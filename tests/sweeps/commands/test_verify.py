@@ -50,7 +50,6 @@ def test_a_violation_is_named_and_exit_code_1(config: Path, command: Command, mo
 def test_with_a_time_limit_it_stops_once_it_expects_to_take_longer() -> None:
     with pytest.raises(UserError, match=r"it would take about \d+ s; --verify measures them all the same"):
         verify_with_bar(spec(), 0.0)
-    assert verify_with_bar(spec(), 600.0)["violations"] == []
 
 
 @pytest.mark.slow
