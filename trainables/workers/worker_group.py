@@ -78,7 +78,7 @@ class WorkerGroup:
         reason = "the worker group has ended"
         try:
             for generation in itertools.count(1):
-                if not ray.get(self.queue.begin.remote(generation)):
+                if self._gone or not ray.get(self.queue.begin.remote(generation)):
                     return
                 try:
                     self._trainer(generation).fit()
