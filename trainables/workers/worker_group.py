@@ -60,7 +60,7 @@ class WorkerGroup:
     def __init__(self, group: GroupSpec, storage: Path, name: str, *, patience_s: float = PATIENCE_S) -> None:
         self.queue: Any = colocated_actor(JobQueue, patience_s)
         self._group, self._storage, self._name = group, storage, name
-        self._left = False
+        self._left = self._closing = False
         self._thread = threading.Thread(target=self._keep_alive, name=f"{GROUP_THREAD}{name}", daemon=True)
         self._thread.start()
 
@@ -78,7 +78,7 @@ class WorkerGroup:
         reason = "the worker group has ended"
         try:
             for generation in itertools.count(1):
-                if self._gone or not ray.get(self.queue.begin.remote(generation)):
+                if self._gone or self._closing or not ray.get(self.queue.begin.remote(generation)):
                     return
                 try:
                     self._trainer(generation).fit()
@@ -124,6 +124,7 @@ class WorkerGroup:
 
     def close(self) -> None:
         """Let the workers leave, and wait until their processes are gone."""
+        self._closing = True  # a queue that is started again would not know it
         ray.get(self.queue.close.remote("the sweep has ended"))
         self._thread.join()
         ray.kill(self.queue)
