@@ -184,7 +184,7 @@ def examples_that_fit(model: nn.Module, batch: Any, device: torch.device, gpu_sh
         saved.setdefault(x.untyped_storage().data_ptr(), x.untyped_storage())
 
     was_training = model.training
-    with torch.autograd.graph.saved_tensors_hooks(keep, lambda _: None):
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda _: torch.empty(0)):
         model.train()(batch)
     model.train(was_training)
     weights = {p.untyped_storage().data_ptr() for p in model.parameters()}

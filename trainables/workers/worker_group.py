@@ -26,7 +26,7 @@ from trainables.records.files import disk_full
 from trainables.records.job import GROUP_THREAD, Stop, TrialFailed, TrialJob, TrialLeft, TrialResult
 from trainables.records.pareto import Metrics
 from trainables.training.process import keep_freed_memory
-from trainables.workers.client import SHORT_OF_MEMORY, GroupSpec, OnEpoch, OnNews, death_in, run_job
+from trainables.workers.client import SHORT_OF_MEMORY, GroupSpec, OnEpoch, OnNews, death_in, remove_orphans, run_job
 from trainables.workers.job_queue import BEAT_S, PATIENCE_S, Death, JobQueue, Kind, colocated_actor
 from trainables.workers.worker import run_trial
 
@@ -80,6 +80,7 @@ class WorkerGroup:
             for generation in itertools.count(1):
                 if self._gone or self._closing or not ray.get(self.queue.begin.remote(generation)):
                     return
+                remove_orphans()
                 try:
                     self._trainer(generation).fit()
                 except Exception as error:
