@@ -80,13 +80,13 @@ class WorkerGroup:
             for generation in itertools.count(1):
                 if self._gone or self._closing or not ray.get(self.queue.begin.remote(generation)):
                     return
-                remove_orphans()
                 try:
                     self._trainer(generation).fit()
                 except Exception as error:
                     if self._gone:
                         return
                     ray.get(self.queue.died.remote(_death(error)))
+                    remove_orphans()
         except Exception as error:
             reason = f"the worker group could not go on: {_one_line(error)}"
         finally:
