@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import time
 from pathlib import Path
 
 import pytest
 
-from tests.support.deaths import walk
+from tests.support.deaths import MortalSweep, walk
 
 SAMPLE = {
     "job queue": ["first trial", "last trial"],
@@ -22,3 +25,17 @@ def test_a_process_of_a_sweep_dies_and_nobody_is_let_down(kind: str, own_ray: No
     assert [death.moment for death in deaths] == SAMPLE[kind]
     assert all(death.held for death in deaths), [death.fate for death in deaths]
     assert deaths[-1].fate == "went on"
+
+
+def test_two_ctrl_c_end_a_sweep_whose_processes_have_just_died(own_ray: None, tmp_path: Path) -> None:
+    sweep = MortalSweep(tmp_path)
+    try:
+        assert all(sweep.killed(kind, "first trial") for kind in ("stop signal", "job queue"))
+        for _ in range(2):
+            os.kill(sweep.driver.process.pid, signal.SIGINT)
+            time.sleep(0.05)
+        assert sweep.driver.end() == 130, sweep.driver.said()
+        assert "go on with: edp-sweep resume s" in sweep.driver.said().splitlines()[-1]
+        assert "Traceback" not in sweep.driver.said()
+    finally:
+        sweep.close()

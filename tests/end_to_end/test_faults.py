@@ -217,7 +217,7 @@ def test_ctrl_c_twice_stops_in_the_middle_of_an_epoch_and_says_how_to_go_on(
         driver.wait_until("SGD baseline: epoch 2")
         for _ in range(2):
             os.kill(driver.process.pid, signal.SIGINT)
-            time.sleep(0.2)
+            time.sleep(0.05)
         assert driver.end() == 130, driver.said()
         assert "go on with: edp-sweep resume s" in driver.said().splitlines()[-1]
         assert "Traceback" not in driver.said()

@@ -149,13 +149,16 @@ def from_text(
 
 
 def _with_dropout(batch: Batch) -> Batch:
-    """Return a batch whose states lack a random share of their numbers, but not the constant."""
+    """Return a batch whose states lack a random share of their numbers, the same ones in all, but not the constant."""
     inputs = batch.inputs
     assert isinstance(inputs, StateInputs), "heads read states"
-    token_nd, sentence_bd = (
-        torch.cat([dropout(x[:, :-1], _DROPOUT), x[:, -1:]], 1) for x in (inputs.token_nd, inputs.sentence_bd)
-    )
-    return replace(batch, inputs=StateInputs(token_nd, sentence_bd))
+
+    def kept(x: Tensor) -> Tensor:
+        share_d = torch.ones(x.shape[1])
+        share_d[:-1] = dropout(share_d[:-1], _DROPOUT)
+        return x * share_d
+
+    return replace(batch, inputs=StateInputs(kept(inputs.token_nd), kept(inputs.sentence_bd)))
 
 
 def _new_heads(spec: BERTSpec, corpus: EncodedCorpus) -> JointModel:

@@ -11,8 +11,10 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 import ray
+from ray import PlacementGroupID
 from ray.core.generated import gcs_pb2
 from ray.job_config import JobConfig
+from ray.util.placement_group import PlacementGroup, remove_placement_group
 
 from edp.spec import Frozen
 from trainables.records.job import News, Stop, TrialError, TrialJob, TrialResult, TrialStopped
@@ -153,6 +155,18 @@ def held_by_others() -> dict[str, Counter[str]]:
             for bundle in one.bundles:
                 found.setdefault(owner, Counter()).update(bundle.unit_resources)
     return found
+
+
+def remove_orphans() -> None:
+    """Remove the placement groups of this driver whose creator, a controller of Ray Train, has died.
+
+    Train's own cleaner needs Ray's dashboard for that, and knows no placement group of a controller that died early.
+    """
+    table = [_messages.PlacementGroupTableData.FromString(entry) for entry in _head().get_placement_group_table()]
+    for one in table:
+        gone = one.state == _messages.PlacementGroupTableData.REMOVED
+        if one.creator_actor_dead and one.creator_job_id.hex() == this_driver() and not gone:
+            remove_placement_group(PlacementGroup(PlacementGroupID(one.placement_group_id)))
 
 
 def _head() -> Any:

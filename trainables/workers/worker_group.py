@@ -26,7 +26,7 @@ from trainables.records.files import disk_full
 from trainables.records.job import GROUP_THREAD, Stop, TrialFailed, TrialJob, TrialLeft, TrialResult
 from trainables.records.pareto import Metrics
 from trainables.training.process import keep_freed_memory
-from trainables.workers.client import SHORT_OF_MEMORY, GroupSpec, OnEpoch, OnNews, death_in, run_job
+from trainables.workers.client import SHORT_OF_MEMORY, GroupSpec, OnEpoch, OnNews, death_in, remove_orphans, run_job
 from trainables.workers.job_queue import BEAT_S, PATIENCE_S, Death, JobQueue, Kind, colocated_actor
 from trainables.workers.worker import run_trial
 
@@ -60,7 +60,7 @@ class WorkerGroup:
     def __init__(self, group: GroupSpec, storage: Path, name: str, *, patience_s: float = PATIENCE_S) -> None:
         self.queue: Any = colocated_actor(JobQueue, patience_s)
         self._group, self._storage, self._name = group, storage, name
-        self._left = False
+        self._left = self._closing = False
         self._thread = threading.Thread(target=self._keep_alive, name=f"{GROUP_THREAD}{name}", daemon=True)
         self._thread.start()
 
@@ -78,7 +78,7 @@ class WorkerGroup:
         reason = "the worker group has ended"
         try:
             for generation in itertools.count(1):
-                if not ray.get(self.queue.begin.remote(generation)):
+                if self._gone or self._closing or not ray.get(self.queue.begin.remote(generation)):
                     return
                 try:
                     self._trainer(generation).fit()
@@ -86,6 +86,7 @@ class WorkerGroup:
                     if self._gone:
                         return
                     ray.get(self.queue.died.remote(_death(error)))
+                    remove_orphans()
         except Exception as error:
             reason = f"the worker group could not go on: {_one_line(error)}"
         finally:
@@ -124,6 +125,7 @@ class WorkerGroup:
 
     def close(self) -> None:
         """Let the workers leave, and wait until their processes are gone."""
+        self._closing = True  # a queue that is started again would not know it
         ray.get(self.queue.close.remote("the sweep has ended"))
         self._thread.join()
         ray.kill(self.queue)
