@@ -5,16 +5,21 @@ Those two are registered here, because imports point one way: from `dashboards` 
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from edp.spec import UserError
 from sweeps.commands.app import CHOOSING, app, main
-from sweeps.commands.console import busy, out
+from sweeps.commands.console import busy, err, out
 from sweeps.commands.options import FILE, PATH, RUNS, Name, Storage, TrackingUri, named
 from sweeps.text.paths import is_printed
 from sweeps.text.terminal import print_line
+
+if TYPE_CHECKING:
+    from trainables.config import TrialSpec
 
 __all__ = ["app", "main"]
 
@@ -61,25 +66,44 @@ def report(
         typer.Option("--output", "-o", help="file to write; - prints it", **FILE),
     ] = Path("report.html"),
     verify: Annotated[
-        bool,
-        typer.Option("--verify", help="also measure clip and noise of the chosen configuration, which takes minutes"),
-    ] = False,
+        bool | None,
+        typer.Option(
+            "--verify/--no-verify",
+            help="measure clip and noise of the model's configuration; by default if it takes less than a minute",
+        ),
+    ] = None,
     storage: Storage = RUNS,
     tracking_uri: TrackingUri = None,
 ) -> None:
     """Write a report for a privacy review: question, data, front, choice, guarantees, attacks and costs."""
     with busy("loading the report's libraries"):
         from dashboards.report.page import write_report
-        from sweeps.commands.verify import verify_with_bar
+        from sweeps.commands.verify import MINUTE, verify_with_bar
+        from trainables.records.job import TrialError
 
     sweep = named(storage, name)
-    if verify:  # it shows a progress bar of its own
-        chosen = write_report(sweep, output, tracking_uri, verify_with_bar)
-    else:
-        with busy(f"writing the report on {sweep.name}"):
-            chosen = write_report(sweep, output, tracking_uri)
+    writing = f"writing the report on {sweep.name}"
+    with ExitStack() as shown:
+        quiet = shown.enter_context(busy(writing))
+
+        def measured(spec: TrialSpec) -> dict[str, Any] | None:
+            quiet()  # it shows a progress bar of its own
+            try:
+                return verify_with_bar(spec, None if verify else MINUTE)
+            except (UserError, TrialError) as error:
+                if verify:
+                    raise
+                print_line(err, f"clip and noise were not measured: {error}")
+                return None
+            finally:
+                shown.enter_context(busy(writing))
+
+        asked = None if verify is False else measured
+        chosen = write_report(sweep, output, tracking_uri, asked, anew=bool(verify))
     if not is_printed(output):
-        print_line(out, f"wrote {output}, about trial {chosen.name}")
+        final = chosen.folder.name.startswith("train-")
+        about = f"{chosen.folder.name}, a final training of" if final else ""
+        print_line(out, f"wrote {output}, about {about}{' ' if final else ''}trial {chosen.name}")
 
 
 if __name__ == "__main__":

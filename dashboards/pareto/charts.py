@@ -19,6 +19,7 @@ from dashboards.pareto.style import blank
 from dashboards.pareto.view import view_of
 from edp.spec import UserError
 from sweeps.config.parts import metric_of
+from sweeps.results.confirmed import seeds_words
 from sweeps.results.front import epsilon_varies
 from sweeps.results.recommendation import leakage_of
 from sweeps.store.sweep import Sweep, all_sweeps
@@ -190,17 +191,19 @@ def two_sweeps(one: Snapshot, other: Snapshot) -> html.Div:
 
 def _lowest(snapshot: Snapshot, most: float) -> str:
     found = [c for c in snapshot.candidates.values() if c.metrics["epsilon"] <= most]
-    return _figure(min(found, key=lambda c: c.point.deciding["ser"])) if found else "none"
+    return _figure(snapshot, min(found, key=lambda c: c.point.deciding["ser"])) if found else "none"
 
 
 def _advised(snapshot: Snapshot) -> str:
     if (point := snapshot.advice().point) is None:
         return "nothing"
-    return f"{_figure(snapshot.candidates[point.name])}, ε {epsilon_text(point.metrics['epsilon'])}"
+    return f"{_figure(snapshot, snapshot.candidates[point.name])}, ε {epsilon_text(point.metrics['epsilon'])}"
 
 
-def _figure(candidate: Candidate) -> str:
+def _figure(snapshot: Snapshot, candidate: Candidate) -> str:
     figures = candidate.point.deciding
     low, high = figures.get("ser_lower"), figures.get("ser_upper")
     spread = f" ({low:.1%} – {high:.1%})" if low is not None and high is not None else ""
-    return f"{candidate.key}: {figures['ser']:.1%}{spread}, test {candidate.metrics['ser']:.1%}"
+    seeds = seeds_words(snapshot.again.get(candidate.key, {}))
+    again = f"; {seeds}" if seeds else ""
+    return f"{candidate.key}: {figures['ser']:.1%}{spread}, test {candidate.metrics['ser']:.1%}{again}"

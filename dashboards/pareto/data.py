@@ -8,7 +8,7 @@ from typing import Any, TypeGuard
 
 from sweeps.config.parts import Objective, metric_of, objective_values
 from sweeps.config.recipe import Recipe
-from sweeps.results.confirmed import new_seeds
+from sweeps.results.confirmed import comparable
 from sweeps.results.cost import choice_of, epsilon_of_sweep
 from sweeps.results.front import pareto_front, ties
 from sweeps.results.headline import headline
@@ -136,7 +136,7 @@ class Snapshot:
     axes: dict[str, Axis] = field(default_factory=dict)
     """Quantities that can be drawn, metrics first."""
     again: dict[str, Metrics] = field(default_factory=dict)
-    """Means over new seeds, by a candidate's key (`sweeps.results.confirmed.new_seeds`)."""
+    """Figures that compare the candidates, by key (`sweeps.results.confirmed.comparable`); {} without new seeds."""
     notes: dict[str, str] = field(default_factory=dict)
     """People's notes, by a candidate's key."""
     choice: str = ""
@@ -190,7 +190,8 @@ def snapshot(sweep: Sweep) -> Snapshot:
     cost = epsilon_of_sweep(sweep, trials)
     states = ("complete", "stopped", "running", "interrupted", "failed", "refused")
     counts = {state: sum(t.state == state for t in trials) for state in states}
-    found = candidates(trials, recipe.search.objectives)
+    again = comparable(sweep, trials)
+    found = candidates(trials, recipe.search.objectives, again)
     baseline = {k: v for k, v in (record.baseline or {}).items() if isinstance(v, int | float)}
     return Snapshot(
         record=record,
@@ -203,7 +204,7 @@ def snapshot(sweep: Sweep) -> Snapshot:
         curves={t.number: t.curve for t in trials},
         epsilon_of_sweep=math.nan if cost is None else cost,
         axes=drawable(list(found.values())),
-        again={c.key: new_seeds(sweep, c.point) for c in found.values() if c.on_front},
+        again=again,
         notes=read_notes(sweep),
         choice=choice_of(sweep, trials),
         plan=plan_of(sweep),
@@ -212,10 +213,12 @@ def snapshot(sweep: Sweep) -> Snapshot:
     )
 
 
-def candidates(trials: list[TrialRecord], objectives: tuple[Objective, ...]) -> dict[str, Candidate]:
+def candidates(
+    trials: list[TrialRecord], objectives: tuple[Objective, ...], again: dict[str, Metrics] | None = None
+) -> dict[str, Candidate]:
     """Return every kept epoch by its point's name: the front first, then the others, each by the first objective."""
     front = pareto_front(trials, objectives)
-    tied = ties(trials, front, objectives)
+    tied = ties(trials, front, objectives, again)
     values = {p.name: objective_values(objectives, p.deciding) for p in front}
     every = [p for t in trials if t.state in ("complete", "stopped") for p in t.points]
     found = {p.name: Candidate(p, None, tuple(tied.get(p.name, ()))) for p in front}

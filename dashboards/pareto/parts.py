@@ -11,6 +11,7 @@ from dashboards.pareto.data import Axis, Candidate, Limits, Snapshot, cost_key, 
 from dashboards.pareto.layout import aria, figures_row, figures_table
 from dashboards.pareto.style import varies
 from sweeps.config.parts import metric_of
+from sweeps.results.confirmed import seeds_words
 from sweeps.text.columns import tpr_cell
 from sweeps.text.figures import (
     audit_words,
@@ -124,6 +125,7 @@ def details(snapshot: Snapshot, candidate: Candidate, run_url: str | None) -> li
         value, ends = candidate.metrics[axis.key], intervals.get(axis.key, ())
         cells = [text(axis, value)] + ([" – ".join(text(axis, end) for end in ends)] if intervals else [])
         rows.append(figures_row(axis.short, *cells, _change(axis, value, snapshot.baseline.get(axis.key))))
+    seeds = seeds_words(snapshot.again.get(candidate.key, {}))
     heads = ["", "measured", *(["95% interval"] if intervals else []), "against SGD"]
     settings = [figures_row("epochs", str(candidate.point.epoch))]
     settings += [figures_row(name, text(Axis(name, name), value)) for name, value in candidate.params.items()]
@@ -131,6 +133,7 @@ def details(snapshot: Snapshot, candidate: Candidate, run_url: str | None) -> li
         html.P(dominated_note(snapshot, candidate), className="standing"),
         html.P(_statement(snapshot, candidate), className="statement", id="statement"),
         figures_table(heads, rows),
+        *([html.P(f"{seeds[0].upper()}{seeds[1:]}.", className="note")] if seeds else []),
         *(html.P(line, className="note") for line in _leak_lines(candidate, spec.shadow.corpus.name)),
         html.H3("Configuration"),
         html.Table(html.Tbody(settings), className="figures"),

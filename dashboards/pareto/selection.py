@@ -16,8 +16,9 @@ from dashboards.pareto.guard import same
 from dashboards.pareto.source import Source
 from dashboards.pareto.style import blank
 from edp.spec import UserError
-from sweeps.commands.pick import Wanted, is_pick, keep, without_guarantee
+from sweeps.commands.pick import Wanted, is_pick, keep, objection
 from sweeps.store.picks import NOTES, read_notes, write_note
+from sweeps.store.plans import plan_of
 from sweeps.store.storage import train_line
 from sweeps.store.sweep import Sweep
 
@@ -183,8 +184,8 @@ def _candidate(source: Source, name: str) -> Candidate:
 def picking(app: Dash, source: Source, output: Path, tracking_uri: str | None, token: str) -> None:
     """Register the callback of Pick, which writes the file and, given a name, registers the model.
 
-    It requires the page's token. A model without a guarantee is registered at the second click; the first click shows
-    what the model lacks.
+    It requires the page's token. A model that `objection` speaks against is registered at the second click; the first
+    click shows why.
     """
 
     @app.callback(
@@ -221,19 +222,21 @@ def picking(app: Dash, source: Source, output: Path, tracking_uri: str | None, t
             abort(403)
         point = _candidate(source, selected).point
         name = (model_name or "").strip()
-        question, lacks = [selected, name], without_guarantee(source.sweep, point)
+        question, against = [selected, name], objection(source.sweep, point)
         try:
             file = free_file(source.sweep, output)
             again = is_pick(source.sweep, file)  # overwriting an earlier pick loses nothing: it can be repeated
             wanted = Wanted(file, name or None, force=again, tracking_uri=tracking_uri)
-            if name and lacks and asked != question:
-                return f"{lacks.capitalize()}. Pick again to register it nevertheless.", question
+            if name and against and asked != question:
+                return f"{against[0].upper()}{against[1:]}. Pick again to register it nevertheless.", question
             model = keep(source.sweep, point, "A person chose it on the page.", wanted)
         except UserError as error:
             return str(error), None
         words = f"Picked trial {point.trial} after epoch {point.epoch}: wrote {file}."
-        uri = tracking_uri or source.sweep.record.tracking_uri
-        go_on = f" Train it with: {train_line(file.name, storage=source.sweep.folder.parent, tracking_uri=uri)}"
+        sweep = source.sweep
+        storage, uri = sweep.folder.parent, tracking_uri or sweep.record.tracking_uri
+        canaries = (plan_of(sweep) or sweep).recipe.canaries
+        go_on = f" Train it with: {train_line(file.name, canaries=canaries, storage=storage, tracking_uri=uri)}"
         return words + (f" Registered as {model.uri}." if model else "") + go_on, None
 
 

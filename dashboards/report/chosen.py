@@ -1,4 +1,4 @@
-"""The configuration of a report: its choice, its trainings with new seeds, served models, and attacks."""
+"""The evidence on the model of a report: trainings of its settings with new seeds, and attacks."""
 
 from __future__ import annotations
 
@@ -9,22 +9,14 @@ from typing import Any
 import matplotlib as mpl
 import numpy as np
 from matplotlib.figure import Figure
-from mlflow.exceptions import MlflowException
 from pydantic import TypeAdapter
 
-from edp.spec import UserError
 from sweeps.config.choice import split_of
-from sweeps.results.confirmed import DECIDE, estimate, next_training
+from sweeps.results.confirmed import DECIDE, next_training, over_seeds
 from sweeps.results.front_figure import STYLE, svg
-from sweeps.results.recommendation import named_point
 from sweeps.run.prepare import Prepared
-from sweeps.store.picks import Pick, final_trainings, read_picks
-from sweeps.store.plans import released
 from sweeps.store.records import ConfirmedRun, Point
-from sweeps.store.sweep import Sweep
 from sweeps.text.figures import compared_words, shadow_words
-from sweeps.tracking.run_tags import WEIGHTS
-from sweeps.tracking.tracker import Tracker
 from trainables.config import TrialSpec
 from trainables.measure.attacks import Evidence, colour_of, every_attack
 from trainables.measure.attacks.roc import AttackResult, run_attacks
@@ -35,88 +27,27 @@ from trainables.records.pareto import deciding
 _DASHES = ("-", "--", "-.", ":")
 
 
-@dataclass(frozen=True)
-class Served:
-    """A registered version of a model of the sweep, or of a final training."""
-
-    uri: str
-    what: str
-    """The training that made the weights."""
-    aliases: tuple[str, ...]
-    digest: str
-    """SHA-256 of the registered weights, from the version's tag; "" if the tag is missing."""
-    epsilon: str
-    """ε, from the version's tag."""
-
-
-def last_pick(sweep: Sweep) -> tuple[Pick, Point] | None:
-    """Return a person's last choice of a point that still exists; None if there is none."""
-    for pick in reversed(read_picks(sweep)):
-        try:
-            return pick, named_point(sweep, f"{pick.trial}@{pick.epoch}")
-        except UserError:
-            continue
-    return None
-
-
-def served_models(sweep: Sweep, tracker: Tracker) -> list[Served]:
-    """Return the registered versions of picked models and of their final trainings, without deleted ones.
-
-    A version of another run counts as deleted: its number was given again after the model's deletion.
-    """
-    found: dict[str, str] = {}
-    runs: dict[str, str | None] = {}
-    of_trials = {trial.number: trial.run_id for trial in sweep.trials()}
-    release = released(sweep)
-    if release is not None:
-        of_trials[release.trial] = release.run_id
-    for pick in read_picks(sweep):
-        if pick.model is not None:
-            its_own = release is None or pick.trial != release.trial
-            found[pick.model] = f"trial {pick.trial} after epoch {pick.epoch}" if its_own else "the released training"
-            runs[pick.model] = of_trials.get(pick.trial)
-    for folder, origin in final_trainings(sweep).items():
-        if origin.model is not None:
-            found[origin.model] = f"the final training {folder.name} of trial {origin.trial}@{origin.epoch}"
-    served = (_served(tracker, uri, what, runs.get(uri)) for uri, what in found.items())
-    return [one for one in served if one is not None]
-
-
-def _served(tracker: Tracker, uri: str, what: str, run_id: str | None) -> Served | None:
-    name, _, number = uri.removeprefix("models:/").rpartition("/")
-    try:
-        version = tracker.client.get_model_version(name, number)
-        aliases = {a: v for a, v in tracker.client.get_registered_model(name).aliases.items() if str(v) == number}
-    except MlflowException:
-        return None
-    if run_id is not None and version.run_id != run_id:
-        return None
-    tags = version.tags
-    return Served(uri, what, tuple(aliases), tags.get(WEIGHTS, ""), tags.get("epsilon", "not known"))
-
-
 def survived(point: Point, runs: list[ConfirmedRun]) -> str:
     """Compare a point's SER with trainings on new seeds, in a sentence; "" if there are none."""
-    sers = [figures["ser"] for run in runs if "ser" in (figures := deciding(run.metrics))]
-    if not sers:
+    trainings = [figures for run in runs if "ser" in (figures := deciding(run.metrics))]
+    if not trainings:
         return ""
-    if len(sers) < DECIDE:
-        return (
-            f"{len(sers)} new seed{'s are' if len(sers) > 1 else ' is'} too few to judge; {DECIDE} or more are needed."
-        )
-    mean, ser = estimate(sers), point.deciding["ser"]
+    if len(trainings) < DECIDE:
+        few = f"{len(trainings)} new seed{'s are' if len(trainings) > 1 else ' is'} too few to judge"
+        return f"{few}; {DECIDE} or more are needed."
+    mean, ser = over_seeds(trainings, "ser"), point.deciding["ser"]
     words = (
-        f"Over {len(sers)} new seeds its {split_of(point.metrics)} SER is {mean.mean:.2%}, 95 % interval "
-        f"{mean.lower:.2%} to {mean.upper:.2%}. "
+        f"Over {len(trainings)} new seeds its {split_of(point.metrics)} SER is {mean.mean:.1%}, 95 % interval for "
+        f"seeds and utterances {mean.lower:.1%} to {mean.upper:.1%}. "
     )
-    # The sweep's value is a single training, so it is compared with the interval of single trainings.
-    lower, upper = next_training(sers)
-    interval = f"the interval of one more training, {lower:.2%} to {upper:.2%}"
+    # The sweep's value is a single training on the same utterances, so it is compared with other single trainings.
+    lower, upper = next_training([figures["ser"] for figures in trainings])
+    interval = f"the interval of one more training, {lower:.1%} to {upper:.1%}"
     if ser < lower:
-        return f"{words}The sweep's {ser:.2%} is below {interval}: it was partly luck, and the mean is to be expected."
+        return f"{words}The sweep's {ser:.1%} is below {interval}: it was partly luck, and the mean is to be expected."
     if ser > upper:
-        return f"{words}The sweep's {ser:.2%} is above {interval}: the configuration is better than it looked."
-    return f"{words}The sweep's {ser:.2%} is within {interval}: the new seeds confirm it."
+        return f"{words}The sweep's {ser:.1%} is above {interval}: the configuration is better than it looked."
+    return f"{words}The sweep's {ser:.1%} is within {interval}: the new seeds confirm it."
 
 
 @dataclass(frozen=True)

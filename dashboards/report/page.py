@@ -18,23 +18,24 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 from mlflow.exceptions import MlflowException
 
-from dashboards.report.chosen import attacks_of, last_pick, roc_svg, served_models, survived
+from dashboards.report.chosen import attacks_of, roc_svg, survived
 from dashboards.report.questions import Known, Verified, questions
+from dashboards.report.subject import Served, Subject, advice_on, served_models, subject_of
 from edp.ledger import Ledger
 from edp.spec import UserError
 from sweeps.config.choice import split_of
 from sweeps.config.recipe import Recipe
 from sweeps.registry.card import NEIGHBOURS, privacy_tags
-from sweeps.results.confirmed import confirmed_runs
-from sweeps.results.cost import choice_in, epsilon_of_sweep, epsilon_user_of_sweep, known, unknown_ledgers, what_counts
+from sweeps.results.confirmed import comparable, confirmed_runs, new_seeds, seeds_words
+from sweeps.results.cost import epsilon_of_sweep, epsilon_user_of_sweep, known, unknown_ledgers, what_counts
 from sweeps.results.front import pareto_front, tie_lines, ties
 from sweeps.results.front_figure import front_svg
 from sweeps.results.headline import headline
-from sweeps.results.recommendation import choose, leakage_of, picked_spec, recommended
+from sweeps.results.recommendation import leakage_of, recommended
 from sweeps.run.prepare import Prepared, locate
-from sweeps.store.picks import Pick
-from sweeps.store.plans import Plan, plan_of, released
+from sweeps.store.plans import Plan, plan_of, private_corpus, released
 from sweeps.store.records import Point, TrialRecord
+from sweeps.store.same_corpus import KnownCorpus
 from sweeps.store.sweep import Sweep
 from sweeps.text.columns import TPR, tpr_cell
 from sweeps.text.figures import (
@@ -52,28 +53,32 @@ from sweeps.text.figures import (
     utility_words,
 )
 from sweeps.text.paths import check_output, output
+from sweeps.tracking.remembered import tracked_accounts
 from sweeps.tracking.run_tags import environment_tags
 from sweeps.tracking.tracker import Tracker
 from trainables.config import BERTSpec, CLCSpec, CorpusSpec, TrialSpec
 from trainables.corpora import is_generated
 from trainables.features.encoded_corpus import EncodedCorpus
 from trainables.records.files import atomic_write, read_json_if_any, reading
-from trainables.records.pareto import deciding
+from trainables.records.pareto import Metrics, deciding
 
-Verify = Callable[[TrialSpec], dict[str, Any]]
+Verify = Callable[[TrialSpec], dict[str, Any] | None]
 _VERIFIED = "verified.json"
 
 
-def write_report(sweep: Sweep, path: Path, tracking_uri: str | None = None, verify: Verify | None = None) -> Point:
+def write_report(
+    sweep: Sweep, path: Path, tracking_uri: str | None = None, verify: Verify | None = None, *, anew: bool = True
+) -> Point:
     """Write the report of a sweep that has a front.
 
     Args:
         tracking_uri: of the store, if it has moved since the sweep.
-        verify: measures the chosen configuration's clip and noise. The result is kept for later reports.
+        verify: measures clip and noise of the model's configuration; None if it could not. The result is kept for later
+            reports.
+        anew: False to call `verify` only if no result is kept.
 
     Returns:
-        The point of the report: the released model of a sweep that chooses on a proxy corpus. Of other sweeps, the last
-        pick, or else the point that `edp-sweep pick` would choose.
+        The model of the report (`dashboards.report.subject.subject_of`).
 
     Raises:
         UserError: if there is nothing to report, or the file cannot be written.
@@ -92,17 +97,16 @@ def write_report(sweep: Sweep, path: Path, tracking_uri: str | None = None, veri
         sweep.folder.parent / "mlflow-artifacts",
         new=False,
     )
-    picked = last_pick(sweep)
-    if release is not None and (picked is None or picked[1].name != release.name):
-        picked = None  # a pick of another trial is no released model
-    chosen = release or (picked[1] if picked else choose(sweep, {})[0])
-    if verify is not None:
-        with atomic_write(chosen.folder / _VERIFIED) as partial:
-            partial.write_text(json.dumps(verify(picked_spec(chosen)), indent=1))
-    page = _template().render(**_facts(sweep, recipe, trials, front, chosen, picked[0] if picked else None, tracker))
+    served = served_models(sweep, tracker)
+    subject = subject_of(sweep, served, tracker)
+    kept = subject.model.folder / _VERIFIED
+    if verify is not None and (anew or not kept.is_file()) and (found := verify(subject.spec)) is not None:
+        with atomic_write(kept) as partial:
+            partial.write_text(json.dumps(found, indent=1))
+    page = _template().render(**_facts(sweep, trials, front, subject, served, tracker))
     with output(path) as file:
         file.write(page)
-    return chosen
+    return subject.model
 
 
 def _template() -> Any:
@@ -116,7 +120,7 @@ def _template() -> Any:
     environment.filters |= {
         "epsilon": epsilon_text,
         "cell": epsilon_cell,
-        "percent": "{:.2%}".format,
+        "percent": "{:.1%}".format,
         "utility": utility_words,
         "share": "{:.3f}".format,
         "audited": audited_text,
@@ -130,20 +134,20 @@ def _template() -> Any:
 
 def _facts(
     sweep: Sweep,
-    recipe: Recipe,
     trials: list[TrialRecord],
     front: list[Point],
-    chosen: Point,
-    pick: Pick | None,
+    subject: Subject,
+    served: list[Served],
     tracker: Tracker,
 ) -> dict[str, Any]:
     """Return the variables of the template."""
-    baseline, objectives, plan = sweep.record.baseline or {}, recipe.search.objectives, plan_of(sweep)
+    recipe, plan = sweep.recipe, plan_of(sweep)
+    baseline, objectives = sweep.record.baseline or {}, recipe.search.objectives
     points = [point for trial in trials for point in trial.points]
-    drawn = next((point for point in points if point.name == chosen.name), chosen)
-    tied = ties(trials, front, objectives)
+    ringed = next((point for point in points if point.name == subject.settings.name), subject.settings)
+    again = comparable(sweep, trials)
+    tied = ties(trials, front, objectives, again)
     cost = epsilon_of_sweep(sweep, trials)
-    choice = choice_in(sweep, split_of(chosen.metrics), pick.limits if pick else ())
     return {
         "sweep": sweep,
         "record": sweep.record,
@@ -152,20 +156,21 @@ def _facts(
         "objectives": objectives,
         "headline": headline(sweep, trials),
         "now": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
-        "pick": pick,
-        "served": served_models(sweep, tracker),
+        "subject": subject,
+        "pick": subject.pick,
+        "served": served,
         "confirm": sweep.command("confirm"),
-        "advice": recommended(sweep),
-        "split": split_of(chosen.metrics),
+        "rule": recommended(sweep),
+        "split": split_of(front[0].metrics),
         "plain": deciding(baseline),
-        "front": [_row(point, baseline, tied) for point in front],
+        "front": [_row(point, baseline, tied, new_seeds(sweep, point)) for point in front],
         "baseline": baseline,
         "schema_only": sweep.record.schema_only or {},
         "tied": tie_lines(tied, {point.name for point in front}),
-        "figure": Markup(front_svg(points, front, ("ser", leakage_of(recipe)), baseline, drawn)),
+        "figure": Markup(front_svg(points, front, ("ser", leakage_of(recipe)), baseline, ringed)),
         "rare": TPR in objectives,
         "models": len(points),
-        "users": any("epsilon_user" in point.metrics for point in front),
+        "users": any("epsilon_user" in point.metrics for point in (*front, subject.model)),
         "audits": any("epsilon_audited" in point.metrics for point in front),
         "counts": {s: sum(t.state == s for t in trials) for s in ("complete", "stopped", "failed", "refused")},
         "searched": ", ".join(recipe.dimensions),
@@ -173,59 +178,82 @@ def _facts(
         "cost_of_sweep": math.nan if cost is None else cost,
         "unknown": unknown_ledgers(sweep, trials),
         "counted": what_counts(sweep),
+        "account": _account(sweep, tracker, subject.model.metrics["delta"]),
         "costs": _costs(trials, baseline),
         "source": recipe_text(recipe if plan is None else plan.recipe),
-        "choice": choice,
-        **_about_chosen(sweep, recipe, plan, chosen, epsilon_text(math.nan if cost is None else cost), choice, tracker),
+        **_about_subject(sweep, recipe, plan, subject, epsilon_text(math.nan if cost is None else cost), tracker),
     }
 
 
-def _about_chosen(
-    sweep: Sweep, recipe: Recipe, plan: Plan | None, chosen: Point, cost: str, choice: str, tracker: Tracker
+def _account(sweep: Sweep, tracker: Tracker, delta: float) -> dict[str, Any]:
+    """Return the ε of everything in the storage folder that was trained on the sweep's private corpus."""
+    wanted = KnownCorpus(private_corpus(sweep))
+    (found,) = tracked_accounts(sweep.folder.parent, tracker.uri, wanted=wanted)
+    return {
+        "epsilon": found.everything(delta),
+        "user": found.everything_user(delta) if found.unit != "user" else None,
+        "uncounted": found.uncounted,
+        "plain": found.without_privacy,
+        "activities": len(found.rows),
+    }
+
+
+def _about_subject(
+    sweep: Sweep, recipe: Recipe, plan: Plan | None, subject: Subject, cost: str, tracker: Tracker
 ) -> dict[str, Any]:
-    """Return the template's variables that depend on the chosen configuration; `cost` is the sweep's ε in words."""
+    """Return the template's variables that depend on the model; `cost` is the sweep's ε in words."""
     if plan is not None:
         recipe = plan.recipe
-    spec, prepared = picked_spec(chosen), _prepared(sweep, recipe)
-    attacks, curves, compared = attacks_of(chosen, prepared, spec)
+    spec, model = subject.spec, subject.model
+    prepared = _prepared(sweep, spec if subject.training else recipe.baseline())
+    attacks, curves, compared = attacks_of(model, prepared, spec)
     corpus, versions = _corpus(prepared, recipe.corpus), _versions(tracker, sweep)
-    confirmed = confirmed_runs(sweep, chosen) if plan is None else []
+    confirmed = confirmed_runs(sweep, subject.settings)
     examples = sweep.record.examples if plan is None else plan.examples
+    splits = subject.trained.trained_on if subject.trained is not None else ("train",)
+    if corpus is not None:
+        examples = sum(corpus["sizes"][split] for split in splits)
+    elif subject.trained is not None:
+        examples = subject.trained.examples
+    verified = read_json_if_any(model.folder / _VERIFIED, Verified)
     known = Known(
         report=sweep.command("report", "--verify"),
         confirm=sweep.command("confirm"),
         spec=spec,
-        chosen=chosen,
+        chosen=model,
         baseline=(sweep.record.baseline or {}) if plan is None else {},
-        examples=corpus["sizes"]["train"] if corpus else examples,
+        examples=examples,
         users=corpus["users"] if corpus else None,
         cost=cost,
-        choice=choice,
+        choice=subject.choice,
         proxy=sweep.recipe.corpus.name if plan is not None else None,
-        verified=read_json_if_any(chosen.folder / _VERIFIED, Verified),
+        verified=verified,
         seeds=len(confirmed),
         attacks=attacks,
         versions=versions,
     )
     topics = questions(known)
     return {
-        "chosen": chosen,
+        "chosen": model,
+        "choice": subject.choice,
         "spec": spec,
+        "delta": known.delta[0],
+        "advice": advice_on(sweep, subject, small=known.delta[1], violations=verified.violations if verified else []),
         "topics": topics,
         "open": sum(answer.open for _, answers in topics for answer in answers),
         "asked": sum(len(answers) for _, answers in topics),
-        "survived": survived(chosen, confirmed),
+        "survived": survived(subject.settings, confirmed),
         "corpus": corpus,
         "public": _public(spec, recipe),
-        "privacy": privacy_tags(spec, chosen.metrics, None),
+        "privacy": privacy_tags(spec, model.metrics, None),
         "neighbours": NEIGHBOURS[spec.edp.sampling],
-        "no_guarantee": chosen.metrics["epsilon"] >= NO_GUARANTEE,
-        "steps": chosen.ledger.steps if chosen.ledger is not None else None,
-        "clips": _clips_in_words(spec, chosen.ledger),
+        "no_guarantee": model.metrics["epsilon"] >= NO_GUARANTEE,
+        "steps": model.ledger.steps if model.ledger is not None else None,
+        "clips": _clips_in_words(spec, model.ledger),
         "attacks": attacks,
         "compared": compared,
-        "permitted": permitted_words(chosen.metrics),
-        "audit": audit_words(chosen.metrics),
+        "permitted": permitted_words(model.metrics),
+        "audit": audit_words(model.metrics),
         "shadow": shadow_words(spec.shadow.corpus.name),
         "roc": Markup(roc_svg(curves)) if curves else None,
         "versions": versions,
@@ -241,7 +269,7 @@ def _clips_in_words(spec: TrialSpec, ledger: Ledger | None) -> str:
     return f"{clips:,} clipped gradients" if clips is not None else f"one clipped gradient {who}"
 
 
-def _row(point: Point, baseline: dict[str, Any], tied: dict[str, list[str]]) -> dict[str, Any]:
+def _row(point: Point, baseline: dict[str, Any], tied: dict[str, list[str]], again: Metrics) -> dict[str, Any]:
     metrics, seen = point.metrics, point.deciding
     return {
         "name": point.name,
@@ -249,6 +277,7 @@ def _row(point: Point, baseline: dict[str, Any], tied: dict[str, list[str]]) -> 
         "metrics": metrics,
         "seen": seen,
         "ser": _between(seen, "ser", percent=True),
+        "seeds": seeds_words(again),
         "test_ser": _between(metrics, "ser", percent=True),
         "mia": _between(seen, "mia_auc"),
         "tpr": _between(seen, TPR, percent=True),
@@ -270,9 +299,9 @@ def _change(value: float, baseline: float | None) -> str:
     return "" if baseline is None else points_apart(value, baseline)
 
 
-def _prepared(sweep: Sweep, recipe: Recipe) -> Prepared | None:
+def _prepared(sweep: Sweep, spec: TrialSpec) -> Prepared | None:
     try:
-        return locate(recipe.baseline(), sweep.cache)
+        return locate(spec, sweep.cache)
     except UserError:
         return None  # the corpus is gone
 
@@ -314,8 +343,20 @@ def _public(spec: TrialSpec, recipe: Recipe) -> list[str]:
     features = model.features if isinstance(model, BERTSpec) else None
     if features is not None and features.public:
         found.append(f"the moments for whitening states from {' and '.join(c.name for c in features.public)}")
+    found += _public_heads(spec)
     if recipe.search.proxy is not None:
         found.append(f"the proxy corpus of a plan that chooses in public: {recipe.search.proxy.name}")
+    return found
+
+
+def _public_heads(spec: TrialSpec) -> list[str]:
+    """Return the public data that the heads of a model learnt from before private data."""
+    model, schema = spec.model, spec.corpus.schema
+    if not isinstance(model, BERTSpec):
+        return []
+    found = ["scores of the labels' names"] if model.name_prior else []
+    if model.schema_weight and schema is not None:
+        found.append(f"heads from the samples of the schema {schema}, which whoever wrote them says are public")
     return found
 
 

@@ -16,7 +16,7 @@ from jinja2 import Environment, StrictUndefined
 
 from sweeps.registry.card import NEIGHBOURS
 from sweeps.store.records import Point
-from sweeps.text.figures import NO_GUARANTEE, audited_text, epsilon_text, number
+from sweeps.text.figures import NO_GUARANTEE, audited_text, delta_words, epsilon_text, number
 from trainables.config import TrialSpec
 
 
@@ -79,6 +79,12 @@ class Known:
     versions: dict[str, str]
     proxy: str | None = None
 
+    @property
+    def delta(self) -> tuple[str, bool]:
+        """The judgement of δ, and whether it is small (`sweeps.text.figures.delta_words`)."""
+        counted, n = ("user", self.users) if self.spec.edp.unit == "user" else ("utterance", self.examples)
+        return delta_words(self.chosen.metrics["delta"], counted, n)
+
 
 def questions(known: Known) -> list[tuple[str, list[Answer]]]:
     """Return the questions with their answers, by topic."""
@@ -108,10 +114,10 @@ def questions(known: Known) -> list[tuple[str, list[Answer]]]:
 def _facts(known: Known) -> dict[str, Any]:
     """Return the names that conditions and answers use."""
     edp, metrics, ledger = known.spec.edp, known.chosen.metrics, known.chosen.ledger
-    of_users = edp.unit == "user"
     entries = ledger.entries if ledger is not None else ()
     return {
         **vars(known),
+        "delta": known.delta,
         "edp": edp,
         "metrics": metrics,
         "ledger": ledger,
@@ -120,8 +126,6 @@ def _facts(known: Known) -> dict[str, Any]:
         "lost": sum(one.steps for one in ledger.discarded) if ledger is not None else 0,
         "group": ledger.most_of_a_user if ledger is not None and "epsilon_user" in metrics else None,
         "unit": {"example": "utterance", "micro_batch": "micro-batch", "user": "user"}[edp.unit],
-        "n": known.users if of_users else known.examples,
-        "counted": "user" if of_users else "utterance",
         "neighbours": NEIGHBOURS[edp.sampling],
         "private": metrics["epsilon"] < NO_GUARANTEE,
         "no_guarantee": NO_GUARANTEE,

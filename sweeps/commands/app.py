@@ -169,11 +169,12 @@ def _failed(error: Exception) -> int:
     from sweeps.run.trials import SweepFailed
     from trainables.records.files import disk_full
     from trainables.records.job import TrialError
+    from trainables.workers.client import death_in
 
     if isinstance(error, TrialError | SweepFailed):
         complain(f"failed: {error}")
     else:
-        complain(disk_full(error) or unexpected(error))
+        complain(disk_full(error) or death_in(error) or unexpected(error))
     return 1
 
 

@@ -278,14 +278,14 @@ def _open(tracker: Tracker, sweep: Sweep, point: Point, spec: TrialSpec, folder:
 
 def _summary(point: Point, runs: list[dict[str, Any]], objectives: tuple[str, ...]) -> dict[str, Any]:
     """Return a point's part of the document: its figures in the sweep, the means of the new runs, and the runs."""
-    from sweeps.results.confirmed import estimate
+    from sweeps.results.confirmed import over_seeds
 
     found: dict[str, Any] = {}
     names = [objective.removeprefix("log10_") for objective in objectives]
     for name in (f"{split}{name}" for name in names for split in ("valid_", "")):
-        values = [run["metrics"][name] for run in runs if name in run["metrics"]]
-        if len(values) > 1:
-            found[name] = {"of_sweep": point.metrics.get(name, math.nan), **vars(estimate(values))}
+        trainings = [run["metrics"] for run in runs if name in run["metrics"]]
+        if len(trainings) > 1:
+            found[name] = {"of_sweep": point.metrics.get(name, math.nan), **vars(over_seeds(trainings, name))}
     kept = [{"seed": run["seed"], "run_id": run["run_id"], **measured(run["metrics"])} for run in runs]
     return {**point.public(), "name": point.name, "confirmed": found, "runs": kept}
 
@@ -329,7 +329,7 @@ def _table(document: dict[str, Any], of_sweep: bool, of_test: bool) -> Table:
     heads = ["trial", "seeds", *means, *epsilon_heads(all_metrics)]
     caption = (
         ("sweep: the sweep's own figure. " if of_sweep else "")
-        + "mean ±: over the new seeds, half the 95 % interval. "
+        + "mean ±: over the new seeds, half the 95 % interval for seeds and utterances. "
         + epsilon_legend(all_metrics)
     )
     title = f"Front of {document['sweep']}, trained again with {document['seeds']} seeds"

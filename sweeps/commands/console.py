@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, TextIO
 
+import typer
 from rich.console import Console
 
 from sweeps.text.terminal import print_line
@@ -75,6 +76,19 @@ def busy(what: str) -> Iterator[Callable[[], None]]:
             yield shown.stop
     else:
         yield lambda: None
+
+
+def ask_to_register(warning: str, quiet: Callable[[], None] = lambda: None) -> bool:
+    """Ask whether to register a model in spite of a warning. If standard input is not a terminal, warn and continue.
+
+    Args:
+        quiet: ends what `busy` shows.
+    """
+    quiet()
+    if sys.stdin is not None and sys.stdin.isatty():
+        return typer.confirm(f"{warning}. Register it all the same?", err=True)
+    print_line(err, warning)
+    return True
 
 
 def load(module: str) -> None:

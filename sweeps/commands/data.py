@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import random
 import re
+from collections import Counter
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any, get_args
@@ -23,12 +25,16 @@ from trainables import corpora
 from trainables.config import ColumnsSpec, CorpusSpec, Quoting
 from trainables.corpora import SCHEMAS
 from trainables.corpora.labels import FEW, TASKS, LabelCounts, labels_of, utterances_of_labels
-from trainables.corpora.schema import skeleton
+from trainables.corpora.schema import find_schema, skeleton
+from trainables.corpora.schema_text import UTTERANCES, make_text, marked
+from trainables.corpora.text_overlap import TextOverlap
 
 data = typer.Typer(
     no_args_is_help=True, help="Corpora: download public ones with pinned digests, generate some, check your own."
 )
 
+_SHOWN = 8
+"""Utterances that `data text` shows."""
 FORMATS = get_args(CorpusSpec.model_fields["format"].annotation)[1:]
 
 
@@ -84,9 +90,15 @@ def make(
     source = islice(corpora.stream(name, seed), utterances)
     with output(path) as file:
         for one in shown(source, f"making {name}", utterances, err):
-            file.write(json.dumps({k: v for k, v in one._asdict().items() if k != "user"}, ensure_ascii=False) + "\n")
+            file.write(_json_line(one))
     if not is_printed(path):
         print_line(out, f"wrote {utterances:,} utterances to {path}")
+
+
+def _json_line(one: corpora.Utterance) -> str:
+    """Return an utterance as a line of JSON, without its user, and without an intent if it has none."""
+    kept = {k: v for k, v in one._asdict().items() if k != "user" and v}
+    return json.dumps(kept, ensure_ascii=False) + "\n"
 
 
 Corpus = Annotated[str, typer.Argument(help="a corpus' name, or the path of a file or folder")]
@@ -113,7 +125,10 @@ def check(
     ] = "auto",
     as_json: Json = False,
 ) -> None:
-    """Read a whole corpus, check it as training does, and count its utterances, labels and users."""
+    """Read a whole corpus, check it as training does, and count its utterances, labels and users.
+
+    With a schema that has samples, also count how much of its text is in the corpus.
+    """
     summary = dataclasses.asdict(corpora.check_corpus(_spec(corpus, format, column, schema, quoting)))
     if as_json:
         print_json(summary)
@@ -140,6 +155,10 @@ def check(
         )
     if summary["unread"]:
         print_line(out, f"not read: {', '.join(summary['unread'])}")
+    if summary["schema_unread"]:
+        print_line(out, f"not read of the schema: {', '.join(summary['schema_unread'])}")
+    if summary["schema_text"]:
+        print_line(out, f"schema: {TextOverlap(**summary['schema_text']).words()}")
 
 
 @data.command("schema")
@@ -165,6 +184,74 @@ def write_schema(
     few = sorted(label for label, count in utterances_of_labels(splits.utterances).items() if count < FEW)
     if few:
         print_line(err, f"in fewer than {FEW} utterances: {', '.join(few)}")
+
+
+@data.command()
+def text(
+    schema: Annotated[
+        str,
+        typer.Argument(
+            help=f"schema with samples: a file, folder or zip (docs/corpora.md#schemas), or one of {', '.join(SCHEMAS)}"
+        ),
+    ],
+    utterances: Annotated[
+        int | None, typer.Option(min=1, help="most utterances to make; by default all variants of the samples")
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="seed of the values, and of words before and after a sample")] = 0,
+    path: Annotated[
+        Path | None,
+        typer.Option("--output", help="file to write as JSON lines, which must not exist, or - to print", **FILE),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Show the public text that is made from a schema's samples, or write it as JSON lines of tokens, tags and intent.
+
+    The text is public only if its samples and values are: those that were copied from users' utterances, or edited
+    after a look at private ones, are private data.
+    """
+    if path is not None and not is_printed(path) and path.exists():
+        raise UserError(f"--output = {str(path)!r}: it exists; allowed: a new file")
+    found, unread = find_schema(schema, f"schema = {schema}")
+    made = make_text(found.text, most=utterances or UTTERANCES, seed=seed)
+    if not made:
+        raise UserError(f"schema = {schema}: it has no samples to make text of; allowed: one with samples")
+    if path is not None:
+        with output(path) as file:
+            file.writelines(map(_json_line, made))
+        if is_printed(path):
+            return
+    intents = Counter(one.intent for one in made if one.intent)
+    slots = {tag[2:] for one in made for tag in one.tags if tag != "O"}
+    lacking = {
+        "intents": [name for name in found.names.intents if not intents[name]],
+        "slots": [name for name in found.names.slots if name not in slots],
+    }
+    shows = random.Random(seed).sample(made, min(len(made), _SHOWN))
+    summary = {
+        "samples": found.text.count,
+        "values": found.text.distinct_values,
+        "utterances": len(made),
+        "fewest_of_an_intent": min(intents.values(), default=None),
+        "most_of_an_intent": max(intents.values(), default=None),
+        **{f"{kind}_without_text": names for kind, names in lacking.items()},
+        "unread": unread,
+        "shown": [{"intent": one.intent, "text": marked(one)} for one in shows],
+    }
+    if as_json:
+        print_json(summary)
+        return
+    counts = "{samples:,} samples, {values:,} values, {utterances:,} utterances".format(**summary)
+    by_intent = f", {min(intents.values()):,} to {max(intents.values()):,} an intent" if intents else ""
+    print_line(out, counts + by_intent)
+    for kind, names in lacking.items():
+        if names:
+            print_line(out, f"{kind} without text: {', '.join(names)}")
+    if unread:
+        print_line(out, f"not read: {', '.join(unread)}")
+    for one in shows:
+        print_line(out, f"  {one.intent + ': ' if one.intent else ''}{marked(one)}")
+    if path is not None:
+        print_line(out, f"wrote {len(made):,} utterances to {path}")
 
 
 def _spec(

@@ -19,15 +19,19 @@ from sweeps.text.columns import (
     epsilon_cells,
     epsilon_heads,
     epsilon_legend,
+    ser_cell,
     ser_cells,
 )
 from sweeps.text.figures import labels_field, params_text, relative_change, shared_params, users_notes
 from sweeps.text.terminal import figures_table, fitting, print_line
-from trainables.records.pareto import deciding
+from trainables.records.pareto import Metrics, deciding
 
 if TYPE_CHECKING:
     from sweeps.store.records import Point, TrialRecord
     from sweeps.store.sweep import Sweep
+
+SEEDS_HEAD = "new\nseeds"
+"""The heading of the means over new seeds of the SER that chooses."""
 
 
 def front_command(
@@ -42,7 +46,11 @@ def front_command(
 
 
 def front_document(sweep: Sweep) -> dict[str, Any]:
-    """Return what `--json` prints. `sweeps.results.front.ties` defines `tied_with`."""
+    """Return what `--json` prints.
+
+    `tied_with` is as `sweeps.results.front.ties` defines it, and `new_seeds` as `sweeps.results.confirmed.new_seeds`.
+    """
+    from sweeps.results.confirmed import comparable, new_seeds
     from sweeps.results.cost import choice_of, epsilon_of_sweep, epsilon_user_of_sweep, sweep_cost
     from sweeps.results.front import pareto_front, ties
     from sweeps.results.recommendation import recommended
@@ -50,12 +58,15 @@ def front_document(sweep: Sweep) -> dict[str, Any]:
 
     recipe, trials = sweep.recipe, sweep.trials()
     front = pareto_front(trials, recipe.search.objectives)
-    tied = ties(trials, front, recipe.search.objectives)
+    tied = ties(trials, front, recipe.search.objectives, comparable(sweep, trials))
     on_front = {point.name for point in front}
     return {
         "sweep": sweep.name,
         "objectives": list(recipe.search.objectives),
-        "front": [point.public() | {"tied_with": tied.get(point.name, [])} for point in front],
+        "front": [
+            point.public() | {"tied_with": tied.get(point.name, []), "new_seeds": new_seeds(sweep, point)}
+            for point in front
+        ],
         "dominated_but_tied": [
             point.public() | {"tied_with": tied[point.name]}
             for trial in trials
@@ -84,6 +95,7 @@ def print_front(sweep: Sweep, console: Console) -> None:
 
     Of a sweep that chooses on a proxy corpus, print the released model and its ε.
     """
+    from sweeps.results.confirmed import comparable, new_seeds
     from sweeps.results.cost import cost_line
     from sweeps.results.front import pareto_front, tie_lines, ties
     from sweeps.results.headline import headline
@@ -92,11 +104,12 @@ def print_front(sweep: Sweep, console: Console) -> None:
     recipe, trials = sweep.recipe, sweep.trials()
     front = pareto_front(trials, recipe.search.objectives)
     if front:
-        tied = ties(trials, front, recipe.search.objectives)
+        tied = ties(trials, front, recipe.search.objectives, comparable(sweep, trials))
+        again = {point.name: means for point in front if (means := new_seeds(sweep, point))}
         # A narrow terminal loses the changes first, and with them the intervals but that of the SER that chooses: a
         # figure without its interval misleads. The epsilons stay.
         layouts = ((True, True), (True, False), (False, False))
-        tables = (_table(sweep, trials, front, tied, intervals=i, changes=c) for i, c in layouts)
+        tables = (_table(sweep, trials, front, tied, again, intervals=i, changes=c) for i, c in layouts)
         console.print(fitting(console, tables))
         for line in tie_lines(tied, {point.name for point in front}):
             print_line(console, f"~ {line}")
@@ -112,6 +125,7 @@ def _table(
     trials: list[TrialRecord],
     front: list[Point],
     tied: dict[str, list[str]],
+    again: dict[str, Metrics],
     *,
     intervals: bool,
     changes: bool,
@@ -125,35 +139,42 @@ def _table(
     public = f" on {sweep.recipe.corpus.name} (public)" if plan_of(sweep) is not None else ""
     shared = shared_params([point.params for point in front])
     alike = f" All have {params_text(shared)}." if shared else ""
-    heads = ["trial", *SER_HEADS, *(["ΔSER", "MIA AUC", "ΔMIA"] if changes else ["MIA AUC"])]
+    heads = ["trial", *([SER_HEADS[0], SEEDS_HEAD, *SER_HEADS[1:]] if again else SER_HEADS)]
+    heads += [*(["ΔSER", "MIA AUC", "ΔMIA"] if changes else ["MIA AUC"])]
     heads += [*(["MIA TPR"] if rare else []), *epsilon_heads(point.metrics for point in front)]
     table = figures_table(
         f"Pareto front of {sweep.name}: {len(front)} of {models} models from {len(trials)} trials{public}",
-        _caption(front, intervals=intervals, changes=changes, tied=bool(tied), rare=rare) + alike,
+        _caption(front, intervals=intervals, changes=changes, tied=bool(tied), rare=rare, again=again) + alike,
         heads,
         "configuration",
     )
     if baseline:
-        sgd = _cells("SGD", baseline, {}, intervals, changes)
+        sgd = _cells("SGD", baseline, {}, {}, intervals, changes)
         table.add_row(*(sgd[head] for head in heads), "", end_section=sweep.record.schema_only is None)
     if sweep.record.schema_only is not None:
-        alone = _cells("schema", sweep.record.schema_only, baseline, intervals, changes)
+        alone = _cells("schema", sweep.record.schema_only, {}, baseline, intervals, changes)
         table.add_row(*(alone[head] for head in heads), SCHEMA_ONLY, end_section=True)
     for point in front:
-        cells = _cells(f"{'~' if point.name in tied else ''}{point.name}", point.metrics, baseline, intervals, changes)
+        name, means = f"{'~' if point.name in tied else ''}{point.name}", again.get(point.name, {})
+        cells = _cells(name, point.metrics, means, baseline, intervals, changes)
         own = {name: value for name, value in point.params.items() if name not in shared}
         table.add_row(*(cells[head] for head in heads), params_text(own, short=True))
     return table
 
 
 def _cells(
-    name: str, metrics: dict[str, Any], baseline: dict[str, Any], intervals: bool, changes: bool
+    name: str, metrics: Metrics, again: Metrics, baseline: dict[str, Any], intervals: bool, changes: bool
 ) -> dict[str, str]:
-    """Return a model's cells, by column head. The attack's are of the split that chooses."""
+    """Return a model's cells, by column head. The attack's are of the split that chooses.
+
+    Args:
+        again: means over new seeds (`sweeps.results.confirmed.new_seeds`).
+    """
     attack, plain = deciding(metrics), deciding(baseline)
     return {
         "trial": name,
         **ser_cells(metrics, interval=intervals, both=changes),
+        SEEDS_HEAD: ser_cell(deciding(again), interval=True),
         "ΔSER": _change(metrics["ser"], baseline.get("ser")),
         **attack_cells(metrics, interval=intervals and changes),
         "ΔMIA": _change(attack["mia_auc"], plain.get("mia_auc")),
@@ -169,7 +190,9 @@ def _change(value: float, baseline: float | None) -> str:
     return "" if math.isnan(change) else f"{change:+.1f}%"
 
 
-def _caption(front: list[Point], *, intervals: bool, changes: bool, tied: bool, rare: bool) -> str:
+def _caption(
+    front: list[Point], *, intervals: bool, changes: bool, tied: bool, rare: bool, again: dict[str, Metrics]
+) -> str:
     """Return the legend of the signs and columns that the table has."""
     above = any(max(point.metrics["ser"], point.deciding["ser"]) > 1 for point in front)
     metrics = [point.metrics for point in front]
@@ -177,7 +200,8 @@ def _caption(front: list[Point], *, intervals: bool, changes: bool, tied: bool, 
         ("2@3: trial 2 after epoch 3. " if any("@" in point.name for point in front) else "")
         + (OLD if "test" in {split_of(point.metrics) for point in front} else "MIA: with validation utterances. ")
         + ("ΔSER, ΔMIA: test SER and MIA AUC against the SGD baseline. " if changes else "")
-        + ("±: half the 95 % interval. " if intervals else "")
+        + ("New seeds: mean validation SER of `confirm`. " if again else "")
+        + ("±: half the 95 % interval. " if intervals or again else "")
         + ("~: within the noise of its measurement. " if tied else "")
         + ("MIA TPR: at the FPR beside it, at most 1 %, by a shadow model without privacy. " if rare else "")
         + ("SER above 100 %: more errors than there are slots and intents. " if above else "")

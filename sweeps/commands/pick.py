@@ -6,17 +6,15 @@ import functools
 import hashlib
 import math
 import os
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from edp.spec import UserError
-from sweeps.commands.console import busy, err, load, out, print_json
+from sweeps.commands.console import ask_to_register, busy, err, load, out, print_json
 from sweeps.commands.options import (
     FILE,
     RUNS,
@@ -37,6 +35,7 @@ from sweeps.config.choice import split_of
 from sweeps.config.loading import as_yaml
 from sweeps.store.storage import train_line
 from sweeps.text.figures import (
+    canaries_remark,
     epsilon_text,
     epsilon_words,
     labels_field,
@@ -92,39 +91,41 @@ def pick_command(
     limits = {"epsilon": max_epsilon, "ser": max_ser, "mia_auc": max_mia_auc}
     wanted = Wanted(output, model_name, called, with_encoder, force, require_guarantee, tracking_uri)
     load("sweeps.tracking.tracker")
+    from sweeps.results.confirmed import new_seeds, seeds_words
     from sweeps.results.cost import choice_in
-    from sweeps.store.plans import released
+    from sweeps.store.plans import plan_of, released
 
     sweep = named(storage, name)
     given = {k: v for k, v in limits.items() if v is not None}
     with busy("registering the model" if model_name else "writing the configuration") as quiet:
-        picked, why, model = pick_point(sweep, given, wanted, point, functools.partial(_ask, quiet))
+        picked, why, model = pick_point(sweep, given, wanted, point, functools.partial(ask_to_register, quiet=quiet))
     choice = choice_in(sweep, split_of(picked.metrics), given)
+    again = new_seeds(sweep, picked)
     if as_json:
-        about = {"why": why, "choice": choice, "output": str(output), "model": model.document() if model else None}
+        about = {
+            "why": why,
+            "new_seeds": again,
+            "choice": choice,
+            "output": str(output),
+            "model": model.document() if model else None,
+        }
         print_json(picked.public() | labels_field(picked.spec.corpus) | about)
         return
     says = err if printed else out
     configuration = f"trial {picked.trial}, epoch {picked.epoch} ({params_text(picked.params)})"
     print_line(says, f"picked {configuration}: {metrics_line(picked.metrics, picked.spec.corpus)}; {choice}")
     print_line(says, why)
+    if words := seeds_words(again):
+        print_line(says, words)
     if not printed:
         uri = tracking_uri or sweep.record.tracking_uri
-        go_on = f"train it with: {train_line(output, storage=storage, tracking_uri=uri)}"
+        canaries = (plan_of(sweep) or sweep).recipe.canaries
+        go_on = f"train it with: {train_line(output, canaries=canaries, storage=storage, tracking_uri=uri)}"
         if picked == released(sweep):
             go_on = f"its model is in {picked.folder}"  # another training would cost more ε
         print_line(says, f"wrote {output}; {go_on}")
     if model is not None:
         print_line(says, model.line(tracking_uri or sweep.record.tracking_uri))
-
-
-def _ask(quiet: Callable[[], None], lacks: str) -> bool:
-    """Ask for confirmation. If standard input is not a terminal, warn and continue."""
-    quiet()
-    if sys.stdin is not None and sys.stdin.isatty():
-        return typer.confirm(f"{lacks}. Register it all the same?", err=True)
-    print_line(err, f"{lacks}; --require-guarantee would refuse it")
-    return True
 
 
 @dataclass(frozen=True)
@@ -167,7 +168,7 @@ def pick_point(
     """Choose a configuration within limits, or take the named one. Write it and, if wanted, register its model.
 
     Args:
-        ask: called before a model without a guarantee is registered, with what it lacks; returns True to go on.
+        ask: called before a model is registered that `objection` speaks against; returns True to go on.
 
     Returns:
         The point, the reason for it, and the registered version.
@@ -191,11 +192,10 @@ def pick_point(
     else:
         point, why = choose(sweep, limits)
     point = released_in_place_of(sweep, point)
-    if (lacks := without_guarantee(sweep, point)) is not None:
-        if wanted.require_guarantee:
-            raise UserError(f"--require-guarantee: {lacks}; allowed: another point, wider limits, or without it")
-        if wanted.model_name is not None and not ask(lacks):
-            raise UserError(f"--register = {wanted.model_name!r}: {lacks}; it was not registered")
+    if wanted.require_guarantee and (lacks := without_guarantee(sweep, point)) is not None:
+        raise UserError(f"--require-guarantee: {lacks}; allowed: another point, wider limits, or without it")
+    if wanted.model_name is not None and (against := objection(sweep, point)) is not None and not ask(against):
+        raise UserError(f"--register = {wanted.model_name!r}: {against}; it was not registered")
     model = keep(sweep, point, why, wanted, limits)
     return point, why, model
 
@@ -210,6 +210,16 @@ def without_guarantee(sweep: Sweep, point: Point) -> str | None:
     return f"trial {point.name} has no guarantee: its ε is {epsilon_text(found)}, not <= {most:g}"
 
 
+def objection(sweep: Sweep, point: Point) -> str | None:
+    """Return what speaks against the registration of a point's model, in words; None for nothing."""
+    found = []
+    if (lacks := without_guarantee(sweep, point)) is not None:
+        found.append(f"{lacks} (--require-guarantee would refuse it)")
+    if (planted := canaries_remark(point.spec.canaries)) is not None:
+        found.append(f"trial {point.name}: {planted} (edp-sweep train with --set canaries.count=0 makes one without)")
+    return "; ".join(found) or None
+
+
 def keep(
     sweep: Sweep, point: Point, why: str, wanted: Wanted, limits: dict[str, float] | None = None
 ) -> Registered | None:
@@ -222,7 +232,7 @@ def keep(
             cannot be registered. Nothing was written then, unless the registration itself failed.
     """
     from sweeps.results.headline import released_in_place_of
-    from sweeps.store.picks import Pick, read_picks, write_pick
+    from sweeps.store.picks import Pick, now, read_picks, write_pick
     from sweeps.tracking.tracker import Tracker
 
     point = released_in_place_of(sweep, point)
@@ -250,7 +260,7 @@ def keep(
         trial=point.trial,
         epoch=point.epoch,
         by=person(),
-        at=datetime.now(UTC).isoformat(timespec="seconds"),
+        at=now(),
         limits=limits or {},
         why=why,
         wrote=None if is_printed(wanted.output) else hashlib.sha256(text.encode()).hexdigest(),
@@ -279,24 +289,29 @@ def keep(
 
 def _configuration(sweep: Sweep, point: Point, wanted: Wanted) -> str:
     """Return the text of the configuration's file."""
+    from sweeps.results.confirmed import new_seeds, seeds_words
     from sweeps.results.cost import choice_in
     from sweeps.results.headline import configuration_of
     from sweeps.store.picks import heading_of
 
     metrics, storage = point.metrics, sweep.folder.parent
     spec = configuration_of(sweep, point)
-    remarks = [*users_remark(metrics), *labels_remark(spec.corpus)]
-    seen = f"validation SER {metrics['valid_ser']:.4f}, " if "valid_ser" in metrics else ""
+    remarks = [*users_remark(metrics), *labels_remark(spec.corpus), seeds_words(new_seeds(sweep, point))]
+    if spec.canaries.count:
+        remarks.append(
+            f"about half of {spec.canaries.count:,} canaries were in its training data; the next line leaves them out"
+        )
+    seen = f"validation SER {metrics['valid_ser']:.1%}, " if "valid_ser" in metrics else ""
     uri = wanted.tracking_uri or sweep.record.tracking_uri
     file = "FILE" if is_printed(wanted.output) else wanted.output
     measured_on = "" if point.spec.corpus == spec.corpus else f"On {point.spec.corpus.name}, which is public: "
     heading = (
         f"{heading_of(sweep.name, point.trial, point.epoch, point.run_id)}\n"
-        f"{measured_on}{seen}test SER {metrics['ser']:.4f}, MIA AUC {point.deciding['mia_auc']:.4f}.\n"
+        f"{measured_on}{seen}test SER {metrics['ser']:.1%}, MIA AUC {point.deciding['mia_auc']:.3f}.\n"
         f"{', '.join(epsilon_words(metrics))}, at δ = {metrics['delta']:g}.\n"
         f"The configuration was {choice_in(sweep, split_of(metrics))}.\n"
-        f"{''.join(f'{words.capitalize()}.{chr(10)}' for words in remarks)}"
-        f"Train it again with: {train_line(file, storage=storage, tracking_uri=uri)}"
+        f"{''.join(f'{words[0].upper()}{words[1:]}.{chr(10)}' for words in filter(None, remarks))}"
+        f"Train it again with: {train_line(file, canaries=spec.canaries, storage=storage, tracking_uri=uri)}"
     )
     return as_yaml(spec, heading)
 

@@ -119,9 +119,8 @@ def next_steps(sweep: Sweep) -> str:
                 (sweep.command("status"), "shows this again, with trials and costs"),
             ]
         )
-    # Canaries audit the search. They are made up, so the released model need not be trained on them.
-    unplanted = ["--set", "canaries.count=0"] if sweep.recipe.canaries.count else []
-    train = train_line("picked.yaml", "--on", "train+valid", *unplanted, storage=storage, tracking_uri=uri)
+    canaries = sweep.recipe.canaries
+    train = train_line("picked.yaml", "--on", "train+valid", canaries=canaries, storage=storage, tracking_uri=uri)
     what = (
         "the recommended configuration" if recommended(sweep).point else "the best configuration; it has no guarantee"
     )

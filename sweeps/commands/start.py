@@ -33,7 +33,7 @@ from sweeps.run.resources import Placement, placement
 from sweeps.run.schema_only import has_text, keep_schema_only
 from sweeps.run.session import interruptible, ray_session, stopping_jobs, worker_group
 from sweeps.run.trials import release_best, run_baseline, run_trials
-from sweeps.run.watch import ray_liveness, stall_reporter
+from sweeps.run.watch import leave, ray_liveness, stall_reporter
 from sweeps.store.corpora import keep_corpora
 from sweeps.store.lock import claimed, driver_lock
 from sweeps.store.plans import Plan
@@ -44,7 +44,7 @@ from sweeps.store.study import study_storage
 from sweeps.store.sweep import Sweep
 from sweeps.text.paths import check_name
 from sweeps.text.secrets import redacted
-from sweeps.text.signals import stopped_by
+from sweeps.text.signals import BY_CTRL_C, exit_code, stopped_by
 from sweeps.tracking.job_run import corpus_inputs
 from sweeps.tracking.run_note import first_note
 from sweeps.tracking.run_tags import environment_tags, flat
@@ -56,6 +56,7 @@ from trainables.corpora.types import Splits
 from trainables.pretraining.overlap import check_public
 from trainables.records.files import disk_full
 from trainables.records.job import TrialStopped
+from trainables.workers.client import death_in
 
 
 def start_sweep(
@@ -257,15 +258,18 @@ def run_to_end(
     """
     state, error, how = "failed", None, how_to_go_on(command)
 
-    def ray_died(what: str) -> None:
+    def farewell(what: str) -> None:
         progress.close()
         _finish(sweep, recipe, tracker, "stopped", what, progress)
 
     def last_words(what: str) -> None:
         progress.last_words(f"{what}; {how}")
 
+    def give_up() -> None:
+        leave(BY_CTRL_C, farewell, last_words, exit_code(BY_CTRL_C))
+
     try:
-        with ray_liveness(ray_died, last_words), stall_reporter(progress, placed.group), interruptible():
+        with ray_liveness(farewell, last_words), stall_reporter(progress, placed.group), interruptible():
             base = recipe.baseline()
             progress.expect(sweep.record.wanted, 0, recipe.training.epochs)
             progress.step("encoding the corpora")
@@ -273,7 +277,7 @@ def run_to_end(
             tracker.inputs(sweep.record.run_id, corpus_inputs(base, prepared.corpus, prepared.shadow, sweep))
             with (
                 worker_group(sweep, placed, progress) as workers,
-                stopping_jobs(workers.stop_signal, progress.say, how),
+                stopping_jobs(workers.stop_signal, progress.say, how, give_up),
             ):
                 progress.step("training the shadow model")
                 ensure_attack(base, prepared, sweep.folder / "shadow", workers.run, progress.epoch)
@@ -303,8 +307,8 @@ def run_to_end(
         raise SweepStopped(error, how) from None
     except Exception as problem:
         error = _without_numbers(str(problem).splitlines()[0] if str(problem) else type(problem).__name__, recipe)
-        if (full := disk_full(problem)) is not None:
-            state, error = "stopped", _without_numbers(full, recipe)
+        if (reason := disk_full(problem) or death_in(problem)) is not None:
+            state, error = "stopped", _without_numbers(reason, recipe)
             raise SweepStopped(error, how) from None
         raise
     finally:

@@ -12,7 +12,7 @@ import typer
 
 from edp.ledger import Ledger
 from edp.spec import UserError
-from sweeps.commands.console import err, load, out, print_json
+from sweeps.commands.console import ask_to_register, err, load, out, print_json
 from sweeps.commands.options import (
     PATH,
     RUNS,
@@ -33,7 +33,7 @@ from sweeps.run.progress import Progress
 from sweeps.store.corpora import keep_corpora
 from sweeps.store.lock import claimed
 from sweeps.store.storage import default_tracking_uri, share_storage
-from sweeps.text.figures import delta_remark, labels_field, measured, metrics_line
+from sweeps.text.figures import canaries_remark, delta_remark, labels_field, measured, metrics_line
 from sweeps.text.paths import check_model_name, folder_name
 from sweeps.text.secrets import redacted
 from sweeps.text.terminal import print_line
@@ -77,7 +77,11 @@ def train_command(
     """Train one configuration as a trial does, and measure it."""
     called = registered_alias(model_name, alias, with_encoder)
     overrides = (settings or []) + (["corpus.split=published"] if standard_split else [])
-    load_config(config, overrides)  # so that a wrong configuration is refused before the slow imports
+    spec = load_config(config, overrides)  # so that a wrong configuration is refused before the slow imports
+    if model_name is not None and (planted := canaries_remark(spec.canaries)) is not None:
+        warning = f"{config}: {planted}; --set canaries.count=0 leaves them out"
+        if not ask_to_register(warning):
+            raise UserError(f"--register = {model_name!r}: canaries.count = {spec.canaries.count}; nothing was trained")
     load("sweeps.registry.register")
     if shared:
         share_storage(storage)
@@ -97,7 +101,7 @@ def train_command(
     if as_json:
         print_json(result)
         return
-    figures = metrics_line(result["metrics"], load_config(config, overrides).corpus)
+    figures = metrics_line(result["metrics"], spec.corpus)
     print_line(out, f"{figures}; the configuration was {result['choice']}")
     print_line(out, f"model and ledger in {result['output']}; MLflow run {result['run_id']}")
     if result["model"] is not None:
@@ -142,7 +146,7 @@ def train(
     from sweeps.run.prepare import check_encoders, num_privacy_units, open_corpora
     from sweeps.run.resources import placement
     from sweeps.run.session import ray_session
-    from sweeps.store.picks import origin_of, sweep_named_in
+    from sweeps.store.picks import Trained, now, origin_of, sweep_named_in
     from sweeps.store.sweep import Sweep
     from sweeps.tracking.job_run import open_job
     from sweeps.tracking.store import check_store
@@ -187,6 +191,15 @@ def train(
             with open_job(tracker, made.name, params=flat(spec.model_dump(mode="json")), tags=tags) as tracked:
                 result = _trained(spec, made, prepared, corpora, placed, tracked, progress, with_valid)
                 tracked.close(spec, made.folder, result)
+            examples = _examples(prepared, with_valid)
+            Trained(
+                at=now(),
+                run_id=tracked.run_id,
+                metrics=result.metrics,
+                trained_on=trained_on,
+                examples=examples,
+                choice=choice,
+            ).write(made.folder)
         if model_name is not None:
             try:
                 if tracked.run_id is None:
@@ -204,7 +217,7 @@ def train(
                     alias=alias,
                     trained_on=" and ".join(trained_on),
                     choice=choice,
-                    examples=_examples(prepared, with_valid),
+                    examples=examples,
                 )
             except UserError as error:
                 raise UserError(f"{error}; the trained model is in {made.folder}") from None

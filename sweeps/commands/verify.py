@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import tempfile
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -34,6 +35,8 @@ _OF_RECIPES = Recipe.model_fields.keys() - TrialSpec.model_fields.keys()
 """Settings that only a recipe has. `pick` does not write them."""
 _CLIPS = 16
 """Largest number of micro-batches of a measured step."""
+MINUTE = 60.0
+"""The time limit, in seconds, of a measurement that nobody asked for."""
 _USERS = 8
 """Number of users if users are the unit. Each has `EXAMPLES // _USERS` utterances."""
 
@@ -65,16 +68,19 @@ def load(config: str, overrides: list[str]) -> TrialSpec:
     return recipe.trial(example_params(recipe))
 
 
-def verify_with_bar(spec: TrialSpec) -> dict[str, Any]:
+def verify_with_bar(spec: TrialSpec, seconds: float | None = None) -> dict[str, Any]:
     """Run steps of `spec` on a few utterances of its corpus, with its model, and compare them with the ledger.
 
     Show a progress bar meanwhile.
+
+    Args:
+        seconds: a time limit; None: no limit. After each step the time of all steps is estimated.
 
     Returns:
         The document that `edp-sweep verify --json` prints.
 
     Raises:
-        UserError: for a configuration that cannot be verified.
+        UserError: for a configuration that cannot be verified, or would take longer than the time limit.
         TrialError: for one that cannot be trained.
     """
     from sweeps.run.frozen_states import ensure_states
@@ -83,6 +89,7 @@ def verify_with_bar(spec: TrialSpec) -> dict[str, Any]:
     from trainables.training.process import alone
     from trainables.training.verification import verify
 
+    began = time.monotonic()
     spec = small(spec)
     check_encoders([spec])
     splits = load_corpus(spec.corpus, "corpus")
@@ -94,14 +101,21 @@ def verify_with_bar(spec: TrialSpec) -> dict[str, Any]:
     columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
     with (
         tempfile.TemporaryDirectory() as folder,
-        Progress(*columns, console=err, transient=True) as bar,
+        Progress(*columns, console=err, transient=True, disable=not err.is_terminal) as bar,
     ):
         task = bar.add_task(f"encoding {EXAMPLES} utterances of {spec.corpus.name}", total=None)
         place = Path(folder) / f"{spec.corpus.name}-verified"
         corpus = encode(splits, spec.model, place, labels=labels, features=_vectors(splits, spec))
         ensure_states([place], [spec.model], lambda line: bar.update(task, description=line))
 
+        ended: list[float] = []
+
         def progress(done: int, total: int) -> None:
+            ended.append(time.monotonic())
+            # The first step is left out of the estimate, since it also loads and allocates.
+            expected = ended[-1] - began + (ended[-1] - ended[0]) / max(1, done - 1) * (total - done)
+            if seconds is not None and expected > seconds:
+                raise UserError(f"it would take about {expected:.0f} s; --verify measures them all the same")
             bar.update(task, description="steps", completed=done, total=total)
 
         try:

@@ -248,6 +248,8 @@ def _resolve_paths(data: dict[str, Any]) -> None:
     for field, corpus in corpora.items():
         if isinstance(corpus.get("schema"), str) and corpus["schema"] not in SCHEMAS:
             corpus["schema"] = _absolute(f"{field}.schema", corpus["schema"])
+        if corpus.get("format") == "schema" and corpus.get("path") in SCHEMAS:
+            continue
         if isinstance(corpus.get("path"), str):
             corpus["path"] = _absolute(f"{field}.path", corpus["path"])
             if field == "corpus":

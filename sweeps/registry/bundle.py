@@ -101,7 +101,21 @@ def _parts(bundle: Path, spec: TrialSpec) -> dict[str, str]:
     return {
         "private part": f"heads, {sum(tensor.numel() for tensor in saved.values()):,} weights",
         "public part": f"encoder {about['pretrained']}, {about['weights']:,} weights, SHA-256 {about['digest']}",
+        **_public_start(spec),
     }
+
+
+def _public_start(spec: TrialSpec) -> dict[str, str]:
+    """Return what the heads began at in words; {} if they began at zero."""
+    model = spec.model
+    assert isinstance(model, BERTSpec), "CLC has no heads on states"
+    found = [f"{model.name_prior:g} of the scores of the labels' names"] if model.name_prior else []
+    if model.schema_weight and spec.corpus.schema is not None:
+        found.append(
+            f"{model.schema_weight:g} of heads that learnt from the samples of the schema {spec.corpus.schema}, if it "
+            "has any; whoever wrote them says that they are public"
+        )
+    return {"the heads began at": "; ".join(found)} if found else {}
 
 
 def save(served: Path, bundle: Path, about: Model, spec: TrialSpec) -> None:

@@ -9,7 +9,14 @@ from edp.rounding import rounded_down
 from sweeps.config.choice import GIVEN
 from sweeps.store.picks import Pick
 from sweeps.text.columns import tpr_cell
-from sweeps.text.figures import delta_remark, epsilon_digits, epsilon_text, privacy_statement, utility_words
+from sweeps.text.figures import (
+    canaries_remark,
+    delta_remark,
+    epsilon_digits,
+    epsilon_text,
+    privacy_statement,
+    utility_words,
+)
 from sweeps.tracking.job_run import PLAIN
 from trainables.config import TrialSpec
 from trainables.corpora import is_generated
@@ -57,6 +64,8 @@ def model_card(
         )
         if (remark := delta_remark(edp.delta, edp.unit, examples)) is not None:
             lines.append(f"- Warning: {remark}.")
+    if (planted := canaries_remark(spec.canaries)) is not None:
+        lines.append(f"- Warning: {planted}.")
     if cost is not None:
         known = "unknown: a ledger is missing" if math.isnan(cost) else epsilon_text(cost)
         lines.append(f"- Other trainings of its sweep: the weights of all of them together have an ε of {known}.")
@@ -102,6 +111,8 @@ def privacy_tags(spec: TrialSpec, metrics: dict[str, float], cost: float | None,
     }
     if "epsilon_audited" in metrics:
         tags["epsilon_audited"] = f">= {rounded_down(metrics['epsilon_audited'], 6):.6g}"
+    if spec.canaries.count:
+        tags["canaries"] = f"about half of {spec.canaries.count}"
     if choice:
         tags["choice"] = choice
     if cost is not None:

@@ -1,19 +1,27 @@
-"""Results of `edp-sweep confirm`: trainings of a point with new seeds, and the means of their metrics."""
+"""Results of `edp-sweep confirm`: trainings of a point with new seeds, and the means of their metrics.
+
+A training's figure has two errors. One is of its seed, and shrinks as seeds are added. The other is of the utterances
+that it was measured on. All trainings share these (and the shadow model), so it does not shrink, and the spread over
+seeds does not show it. `over_seeds` gives an interval of both; docs/results.md derives it.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from scipy.stats import t as student
 
+from sweeps.config.choice import split_of
 from sweeps.store.activities import CONFIRM
-from sweeps.store.records import ConfirmedRun, Point
+from sweeps.store.records import ConfirmedRun, Point, TrialRecord
 from sweeps.store.sweep import Sweep
+from sweeps.text.columns import TPR
 from trainables.records.files import read_json
-from trainables.records.pareto import Metrics
+from trainables.records.pareto import Metrics, deciding
 
 CONFIDENCE = 0.95
 SEEDS = "confirmed_seeds"
@@ -22,9 +30,13 @@ DECIDE = 3
 """The smallest number of seeds whose mean is shown. The interval of two seeds is too wide to be of use."""
 
 
+_MEASURED = tuple(f"{split}{name}" for split in ("valid_", "") for name in ("ser", "mia_auc", TPR))
+"""The metrics that have intervals over utterances, and take the place of the sweep's figures."""
+
+
 @dataclass(frozen=True)
 class Estimate:
-    """Mean of a metric over seeds with its 95 % interval (Student's t)."""
+    """Mean of a metric over seeds with its 95 % interval."""
 
     mean: float
     lower: float
@@ -32,7 +44,10 @@ class Estimate:
 
 
 def estimate(values: list[float]) -> Estimate:
-    """Return the mean of at least two values with its interval; infinite if the values are."""
+    """Return the mean of at least two values with the interval of their spread (Student's t).
+
+    Both are infinite if the values are.
+    """
     # NumPy's mean of equal values may differ from them by rounding, and callers compare the two.
     mean = values[0] if len(set(values)) == 1 else float(np.mean(values))
     if not math.isfinite(mean) or len(set(values)) == 1:
@@ -40,6 +55,29 @@ def estimate(values: list[float]) -> Estimate:
     n = len(values)
     half = float(student.ppf((1 + CONFIDENCE) / 2, n - 1) * np.std(values, ddof=1) / math.sqrt(n))
     return Estimate(mean, mean - half, mean + half)
+
+
+def over_seeds(trainings: Sequence[Metrics], name: str) -> Estimate:
+    """Return the mean of a metric over at least two trainings, with an interval of both errors, cut at 0.
+
+    The half-widths of the spread over seeds and of the utterances are independent, so they add up as squares (Zou and
+    Donner 2008), each side for itself. That of the utterances is the trainings' own, root mean square. If a training
+    has no interval, as for ε, it is the spread alone.
+    """
+    found = estimate([metrics[name] for metrics in trainings])
+    below, above = (_of_utterances(trainings, name, side) for side in ("lower", "upper"))
+    if not math.isfinite(found.mean):
+        return found
+    lower = found.mean - math.hypot(found.mean - found.lower, below)
+    return Estimate(found.mean, max(0.0, lower), found.mean + math.hypot(found.upper - found.mean, above))
+
+
+def _of_utterances(trainings: Sequence[Metrics], name: str, side: str) -> float:
+    """Return the root mean square of the distances from a metric to its bound; 0 if a training has no bound."""
+    bound = f"{name}_{side}"
+    if not all(bound in metrics for metrics in trainings):
+        return 0.0
+    return math.sqrt(np.mean([(metrics[name] - metrics[bound]) ** 2 for metrics in trainings]))
 
 
 def next_training(values: list[float]) -> tuple[float, float]:
@@ -60,22 +98,82 @@ def seed_folder(sweep: Sweep, point: Point, seed: int | str) -> Path:
 
 
 def confirmed_runs(sweep: Sweep, point: Point) -> list[ConfirmedRun]:
-    """Return the trainings of a point with new seeds.
+    """Return the trainings of a point with new seeds; [] for a released model that was chosen on a proxy corpus.
 
     Raises:
         BrokenFile: for a file that is incomplete.
     """
+    if point.recipe.corpus != sweep.recipe.corpus:
+        return []  # the seeds are of the trial with its settings
     pattern = seed_folder(sweep, point, "*")
     return [read_json(path, ConfirmedRun) for path in sorted(pattern.parent.glob(f"{pattern.name}/result.json"))]
 
 
 def new_seeds(sweep: Sweep, point: Point) -> Metrics:
     """Return means of SER and leakage over new seeds, their intervals, and `SEEDS`; {} for fewer than `DECIDE`."""
-    runs = [run.metrics for run in confirmed_runs(sweep, point)]
+    return _means([run.metrics for run in confirmed_runs(sweep, point)])
+
+
+def _means(trainings: Sequence[Metrics]) -> Metrics:
     found: Metrics = {}
-    for name in (f"{split}{name}" for split in ("valid_", "") for name in ("ser", "mia_auc", "mia_tpr_at_1pct_fpr")):
-        values = [metrics[name] for metrics in runs if name in metrics]
-        if len(values) >= DECIDE:
-            mean = estimate(values)
-            found |= {name: mean.mean, f"{name}_lower": mean.lower, f"{name}_upper": mean.upper, SEEDS: len(values)}
+    for name in _MEASURED:
+        measured = [metrics for metrics in trainings if name in metrics]
+        if len(measured) >= DECIDE:
+            mean = over_seeds(measured, name)
+            found |= {name: mean.mean, f"{name}_lower": mean.lower, f"{name}_upper": mean.upper, SEEDS: len(measured)}
     return found
+
+
+def comparable(sweep: Sweep, trials: Iterable[TrialRecord]) -> dict[str, Metrics]:
+    """Return the figures by which points are compared where some were trained with new seeds, by a point's name.
+
+    A point with at least `DECIDE` new seeds has their means (`new_seeds`). Any other point keeps its single
+    measurement, with an interval that holds the spread over seeds of the points that have them, pooled: otherwise a
+    point would look better known for not having been confirmed. The dictionary is empty without such points.
+    """
+    if not (sweep.folder / CONFIRM).is_dir():
+        return {}
+    points = [point for trial in trials if trial.state in ("complete", "stopped") for point in trial.points]
+    runs = {point.name: [run.metrics for run in confirmed_runs(sweep, point)] for point in points}
+    again = {name: means for name, trainings in runs.items() if (means := _means(trainings))}
+    spread = {name: half for name in _MEASURED if (half := _pooled([runs[key] for key in again], name)) is not None}
+    for point in points:
+        if point.name not in again and spread:
+            again[point.name] = _widened(point.metrics, spread)
+    return again
+
+
+def _pooled(confirmed: Sequence[Sequence[Metrics]], name: str) -> float | None:
+    """Return the 95 % half-width of one training's figure by its seed; None if no point has enough trainings."""
+    groups = [[metrics[name] for metrics in trainings if name in metrics] for trainings in confirmed]
+    groups = [values for values in groups if len(values) >= DECIDE and all(map(math.isfinite, values))]
+    freedom = sum(len(values) - 1 for values in groups)
+    if not freedom:
+        return None
+    variance = sum((len(values) - 1) * np.var(values, ddof=1) for values in groups) / freedom
+    return float(student.ppf((1 + CONFIDENCE) / 2, freedom) * math.sqrt(variance))
+
+
+def _widened(metrics: Metrics, spread: Metrics) -> Metrics:
+    """Return the intervals of a single training's figures, widened by the spread over seeds."""
+    found: Metrics = {}
+    for name, half in spread.items():
+        if name in metrics:
+            value = metrics[name]
+            below, above = (_of_utterances([metrics], name, side) for side in ("lower", "upper"))
+            found |= {f"{name}_lower": max(0.0, value - math.hypot(below, half))}
+            found |= {f"{name}_upper": value + math.hypot(above, half)}
+    return found
+
+
+def seeds_words(again: Metrics) -> str:
+    """Return a point's means over new seeds (`new_seeds`) in words, those that choose; "" without new seeds."""
+    if SEEDS not in again:
+        return ""
+    figures = deciding(again)
+    said = [
+        f"{words} {figures[name]:{form}} ({figures[f'{name}_lower']:{form}} to {figures[f'{name}_upper']:{form}})"
+        for name, words, form in (("ser", "SER", ".1%"), ("mia_auc", "MIA AUC", ".3f"), (TPR, "MIA TPR", ".1%"))
+        if name in figures
+    ]
+    return f"mean over {figures[SEEDS]:.0f} new seeds, with 95 % intervals: {split_of(again)} {', '.join(said)}"

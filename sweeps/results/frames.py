@@ -10,7 +10,7 @@ from typing import Any
 
 import pandas as pd
 
-from sweeps.results.confirmed import SEEDS, new_seeds
+from sweeps.results.confirmed import SEEDS, comparable, new_seeds
 from sweeps.results.cost import trial_cost
 from sweeps.results.front import pareto_front, ties
 from sweeps.results.recommendation import recommended
@@ -71,7 +71,7 @@ def front_frame(sweep: Sweep) -> pd.DataFrame:
     """
     trials, objectives = sweep.trials(), sweep.recipe.search.objectives
     front = pareto_front(trials, objectives)
-    tied = ties(trials, front, objectives)
+    tied = ties(trials, front, objectives, comparable(sweep, trials))
     advised = recommended(sweep).point
     rows = [
         {

@@ -7,14 +7,14 @@ and TPR are estimates with 95 % intervals (`ser_lower`, `ser_upper`, …). ε is
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from sweeps.config.parts import Objective, objective_values
 from sweeps.config.space import SHAPE
 from sweeps.store.records import Point, TrialRecord
 from sweeps.text.figures import enumerated
 from trainables.config import TrialSpec
-from trainables.records.pareto import Metrics, dominates, non_dominated, objective_value
+from trainables.records.pareto import Metrics, deciding, dominates, non_dominated, objective_value
 
 
 def pareto_front(trials: Sequence[TrialRecord], objectives: tuple[Objective, ...]) -> list[Point]:
@@ -50,18 +50,30 @@ def difference(one: Metrics, other: Metrics, objective: str) -> tuple[float, flo
     return gap - below, gap + above
 
 
-def lead_is_noise(ahead: Metrics, behind: Metrics, objectives: tuple[Objective, ...]) -> bool:
+def lead_is_noise(
+    ahead: Metrics,
+    behind: Metrics,
+    objectives: tuple[Objective, ...],
+    again: tuple[Metrics, Metrics] | None = None,
+) -> bool:
     """Return True if `ahead` leads in some objective, and every lead is within noise.
 
     A lead is within noise if the 95 % interval of the difference reaches 0.
+
+    Args:
+        again: the figures of both whose difference is tested; None: `ahead` and `behind`.
     """
     values = zip(objectives, objective_values(objectives, ahead), objective_values(objectives, behind), strict=True)
     better = [name for name, a, b in values if a < b]
-    return bool(better) and all(difference(ahead, behind, name)[1] >= 0 for name in better)
+    one, other = again or (ahead, behind)
+    return bool(better) and all(difference(one, other, name)[1] >= 0 for name in better)
 
 
 def ties(
-    trials: Sequence[TrialRecord], front: Sequence[Point], objectives: tuple[Objective, ...]
+    trials: Sequence[TrialRecord],
+    front: Sequence[Point],
+    objectives: tuple[Objective, ...],
+    again: Mapping[str, Metrics] | None = None,
 ) -> dict[str, list[str]]:
     """Return the points whose place on or off the front is within noise, and the front's points that each is tied with.
 
@@ -75,23 +87,31 @@ def ties(
     ε is exact. If it is an objective, a dominated point is never tied with a q of smaller ε, however close their SER
     and MIA AUC are. If it is none, as at a fixed target, it has no influence.
 
+    Args:
+        again: figures by a point's name (`sweeps.results.confirmed.comparable`). The front stays that of the sweep's
+            own figures; a lead that these do not show is noise.
+
     Returns:
         Names of tied points by a point's name, both in order of trial and epoch. Points without a tie are left out.
     """
     on_front = {point.name: objective_values(objectives, point.deciding) for point in front}
-    ordered = _in_order(front)
+    ordered, again = _in_order(front), again or {}
+    points = _in_order(point for t in trials if t.state in ("complete", "stopped") for point in t.points)
+    figures = {p.name: deciding(p.metrics | again[p.name]) if p.name in again else p.deciding for p in points}
     found: dict[str, list[str]] = {}
-    for point in _in_order(point for t in trials if t.state in ("complete", "stopped") for point in t.points):
+    for point in points:
         values = objective_values(objectives, point.deciding)
         for other in ordered:
             if other.name == point.name:
                 continue
             if point.name in on_front:
-                tied = lead_is_noise(point.deciding, other.deciding, objectives)
+                ahead, behind = point, other
+            elif dominates(on_front[other.name], values):
+                ahead, behind = other, point
             else:
-                over = dominates(on_front[other.name], values)
-                tied = over and lead_is_noise(other.deciding, point.deciding, objectives)
-            if tied:
+                continue
+            tested = figures[ahead.name], figures[behind.name]
+            if lead_is_noise(ahead.deciding, behind.deciding, objectives, tested):
                 found.setdefault(point.name, []).append(other.name)
     return found
 

@@ -11,7 +11,7 @@ from edp.spec import UserError
 from sweeps.config.choice import split_of
 from sweeps.config.parts import Objective
 from sweeps.config.recipe import Recipe
-from sweeps.results.confirmed import SEEDS, new_seeds
+from sweeps.results.confirmed import SEEDS, comparable
 from sweeps.results.front import difference, pareto_front
 from sweeps.store.records import Point
 from sweeps.store.sweep import Sweep
@@ -49,13 +49,14 @@ def recommend(
 ) -> Recommendation:
     """Return the point of lowest SER among those with a guarantee that do not leak clearly more than another.
 
-    SER and leakage are of the validation split (`Point.deciding`). See `_not_leaking_more` for the test.
+    SER and leakage are of the validation split (`Point.deciding`). See `_not_leaking_more` for the test. A point that
+    was trained once leads one with new seeds only if the lead is clear: the lowest of single figures is low by luck.
 
     Args:
         target: the recipe's target ε, the largest ε that counts as a guarantee; None: 10.
         leakage: the metric of leakage; None: leakage does not choose.
         limits: the largest value by metric. Points over a limit are left out.
-        again: means over new seeds by a point's name. They replace the sweep's single measurement.
+        again: figures that replace the sweep's, by a point's name (`sweeps.results.confirmed.comparable`).
         baseline: metrics of SGD; the reason compares its audited ε with the point's.
     """
     most = largest_epsilon(target)
@@ -63,7 +64,7 @@ def recommend(
     inside = [p for p in front if all(figures[p.name].get(k, math.inf) <= top for k, top in (limits or {}).items())]
     safe = [point for point in inside if point.metrics["epsilon"] <= most]
     fitting = _not_leaking_more(safe or inside, figures, leakage)
-    found = min(fitting, key=lambda p: (figures[p.name]["ser"], p.metrics["epsilon"], p.trial, p.epoch), default=None)
+    found = _lowest_ser(fitting, figures)
     guarantee = f"ε ≤ {epsilon_digits(most)}" + ("" if target is None else ", the recipe's target")
     if not safe or found is None:
         return Recommendation(None, _why_none(front, inside, guarantee), found)
@@ -74,14 +75,14 @@ def recommend(
 
 def recommended(sweep: Sweep, limits: Mapping[str, float] | None = None) -> Recommendation:
     """Return the recommendation for a sweep as it is now, with the results of `edp-sweep confirm`."""
-    recipe = sweep.recipe
-    front = pareto_front(sweep.trials(), recipe.search.objectives)
+    recipe, trials = sweep.recipe, sweep.trials()
+    front = pareto_front(trials, recipe.search.objectives)
     return recommend(
         front,
         target=recipe.edp.epsilon,
         leakage=choosing_leakage(recipe),
         limits=limits,
-        again={point.name: new_seeds(sweep, point) for point in front},
+        again=comparable(sweep, trials),
         baseline=sweep.record.baseline,
     )
 
@@ -99,6 +100,20 @@ def choosing_leakage(recipe: Recipe) -> Objective | None:
 def largest_epsilon(target: float | None) -> float:
     """Return the largest ε that counts as a guarantee: the recipe's target if it has one, else 10."""
     return MEANINGFUL if target is None else target
+
+
+def _lowest_ser(points: Sequence[Point], figures: Mapping[str, Metrics]) -> Point | None:
+    """Return the point of lowest SER, as `recommend` says; None without points."""
+
+    def order(point: Point) -> tuple[float, float, int, int]:
+        return figures[point.name]["ser"], point.metrics["epsilon"], point.trial, point.epoch
+
+    found = min(points, key=order, default=None)
+    if found is None or SEEDS in figures[found.name]:
+        return found
+    mine = figures[found.name]
+    as_good = [p for p in points if SEEDS in figures[p.name] and difference(mine, figures[p.name], "ser")[1] >= 0]
+    return min(as_good, key=order, default=found)
 
 
 def _not_leaking_more(
@@ -148,8 +163,15 @@ def _why(
     which: str,
 ) -> str:
     mine, ser = figures[found.name], f"{split_of(found.metrics)} SER"
+    luckier = [p for p in fitting if figures[p.name]["ser"] < mine["ser"]]
     if len(safe) == 1:
         words = f"Trial {found.name} ({ser} {mine['ser']:.1%}) is the front's only configuration{which}."
+    elif luckier:
+        words = (
+            f"Trial {found.name} has the lowest {ser}, {mine['ser']:.1%}, of the front's configurations{which} that "
+        )
+        words += f"were trained with new seeds; the single training of {enumerated([p.name for p in luckier], 3)} was "
+        words += "lower by no more than noise."
     else:
         words = f"Trial {found.name} has the lowest {ser}, {mine['ser']:.1%}, of the front's {len(safe)} "
         words += f"configurations{which}"
@@ -164,12 +186,16 @@ def _why(
             words += "; none of them leaks clearly less."
         else:
             words += "; how much they leak was not measured."
-    near = [p for p in fitting if p is not found and difference(mine, figures[p.name], "ser")[1] >= 0]
+    behind = [p for p in fitting if p is not found and p not in luckier]
+    near = [p for p in behind if difference(mine, figures[p.name], "ser")[1] >= 0]
     if near:
         words += f" Its lead over {enumerated([p.name for p in near], 3)} is within the noise of the measurement."
     if found.metrics["epsilon"] > MEANINGFUL:
         words += f" An ε above {MEANINGFUL:g} is a weak guarantee, if any."
-    return words + (f" Its figures are means over {mine[SEEDS]:.0f} new seeds." if SEEDS in mine else "")
+    if SEEDS not in mine:
+        return words
+    once = f" In the sweep its {ser} was {found.deciding['ser']:.1%}."
+    return f"{words}{once} Its figures are means over {mine[SEEDS]:.0f} new seeds."
 
 
 def _audited(found: Point, baseline: Mapping[str, float]) -> str:
@@ -197,7 +223,8 @@ def choose(sweep: Sweep, limits: dict[str, float]) -> tuple[Point, str]:
         raise UserError("the sweep has no complete trial, so there is nothing to pick; allowed: a sweep with a front")
     found = recommended(sweep, limits)
     if (point := found.point or found.instead) is None:
-        figures = [deciding(point.metrics | new_seeds(sweep, point)) for point in front]
+        again = comparable(sweep, sweep.trials())
+        figures = [deciding(point.metrics | again.get(point.name, {})) for point in front]
         best = ", ".join(
             f"{name} <= {most:g} (the front's lowest: {min(found.get(name, math.inf) for found in figures):.4g})"
             for name, most in limits.items()

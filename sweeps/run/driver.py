@@ -26,7 +26,7 @@ from sweeps.run.corpus_budget import CorpusBudget
 from sweeps.run.prepare import Prepared
 from sweeps.run.progress import Progress
 from sweeps.run.prometheus import Meter
-from sweeps.run.study import set_outcome, tell_refusal
+from sweeps.run.study import SHORT_BEFORE, set_outcome, tell_refusal
 from sweeps.run.trial import Message, Suggestion
 from sweeps.run.watch import notice
 from sweeps.store.picks import heading_of
@@ -40,6 +40,8 @@ from trainables.records.epochs import begin_folder, by_epoch, read_curve, read_l
 from trainables.records.job import Outcome, TrialResult
 from trainables.records.pareto import Metrics
 from trainables.training.checkpoint import discard_checkpoint
+from trainables.workers.client import SHORT_OF_MEMORY
+from trainables.workers.job_queue import RETRIES
 
 MAX_REFUSALS = 50
 """Refused configurations in a row that end the search: perhaps no configuration is within the ε budget."""
@@ -157,19 +159,32 @@ class Driver(Searcher):
             case "outcome", outcome:
                 trial.outcome = outcome
             case "left", reason:
-                trial.left = True
-                self.stopped = self.stopped or reason
-                self._stop_signal.send.remote(reason)
+                self._leave(trial, reason)
 
     def on_trial_complete(self, trial_id: str, result: dict | None = None, error: bool = False) -> None:
-        """End a trial whose process has ended, or (`error`) died or raised more often than Tune retries."""
+        """End a trial whose process has ended, or (`error`) died or raised more often than Tune retries.
+
+        That process only passes on messages, so its death is not the trial's fault.
+        """
         trial = self._trials[trial_id]
-        if trial.left:
+        if trial.outcome is None and not trial.left:
+            self._leave(trial, f"the process that reports on a trial died {RETRIES + 1} times; see Ray's logs")
+        if trial.outcome is None:
             self._show(trial.suggestion.number, "interrupted")
             return
         del self._trials[trial_id]
-        died = "the trial's process died; see Ray's logs" if error else "the trial ended without a result"
-        self._end(trial, trial.outcome or died)
+        self._end(trial, trial.outcome)
+
+    def _leave(self, trial: _Trial, reason: str) -> None:
+        """Leave a trial to `resume`, and stop the others. It fails if the memory was too short before, too."""
+        if reason == SHORT_OF_MEMORY:
+            if SHORT_BEFORE in trial.asked.user_attrs:
+                trial.outcome = reason
+                return
+            trial.asked.set_user_attr(SHORT_BEFORE, True)
+        trial.left = True
+        self.stopped = self.stopped or reason
+        self._stop_signal.send.remote(reason)
 
     def __getstate__(self) -> dict[str, Any]:
         """Return nothing: Tune pickles its searcher into snapshots that are never read; the study is the truth."""

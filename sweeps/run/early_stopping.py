@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from sweeps.config.parts import StopSpec
 from trainables.records.epochs import point_of, read_curve
-from trainables.records.pareto import Metrics, Objectives, Values, dominates, non_dominated, objective_value
+from trainables.records.pareto import TRADE_OFF, Metrics, Objectives, Values, dominates, non_dominated, objective_value
 
 if TYPE_CHECKING:
     from sweeps.config.recipe import Recipe
@@ -43,12 +43,23 @@ class Stopper:
         spec: the recipe's settings.
         epochs: epochs of a complete trial, after the last of which no trial is stopped.
         every: epochs between reports. A trial is judged at the first report at or after a rung.
+        trials: the folder of the trials' folders, named by number: what they have reported before is read from there.
+        objectives: the objectives of their points.
     """
 
-    def __init__(self, spec: StopSpec, epochs: int, every: int = 1) -> None:
+    def __init__(
+        self,
+        spec: StopSpec,
+        epochs: int,
+        every: int = 1,
+        trials: Path | None = None,
+        objectives: Objectives = TRADE_OFF,
+    ) -> None:
         self._spec, self._every = spec, every
         self._rungs = {self._reports(rung) for rung in rungs(spec.grace_epochs, epochs)} - {self._reports(epochs)}
         self._curves: dict[int, list[Values]] = {}
+        for number, curve in (curves_in(trials) if trials is not None else {}).items():
+            self.seen(number, [rung_point(metrics, objectives) for metrics in curve])
 
     def seen(self, trial: int, curve: Sequence[Values]) -> None:
         """Set the points that a trial of an earlier session reported, the first epoch first."""
@@ -79,7 +90,7 @@ class Stopper:
 
 
 def start_stopper(recipe: Recipe, trials: Path) -> Any | None:
-    """Start an actor of the recipe's `Stopper` with the trials of earlier sessions; None if no trial is stopped.
+    """Start an actor of the recipe's `Stopper`; None if no trial is stopped.
 
     Args:
         trials: folder of the trials' folders, named by number.
@@ -89,10 +100,9 @@ def start_stopper(recipe: Recipe, trials: Path) -> Any | None:
         return None  # a secret number of trials must be independent of each other
     from trainables.workers.job_queue import colocated_actor  # `Stopper` itself does not need Ray
 
-    stopper = colocated_actor(Stopper, search.stop, recipe.training.epochs, recipe.training.validate_every)
-    for number, curve in curves_in(trials).items():
-        stopper.seen.remote(number, [rung_point(metrics, search.objectives) for metrics in curve])
-    return stopper
+    curves_in(trials)  # so that a broken file is an error here
+    training = recipe.training
+    return colocated_actor(Stopper, search.stop, training.epochs, training.validate_every, trials, search.objectives)
 
 
 def curves_in(trials: Path) -> dict[int, list[Metrics]]:

@@ -23,7 +23,6 @@ def has_text(prepared: Prepared) -> bool:
 
 def keep_schema_only(sweep: Sweep, spec: TrialSpec, prepared: Prepared, tracker: Tracker, progress: Progress) -> None:
     """Measure the schema alone, and keep its figures in the sweep's record and its MLflow run."""
-    progress.say("measuring what the schema alone answers")
     metrics = measure_schema_only(spec, prepared)
     sweep.update(schema_only=metrics)
     tracker.log(sweep.record.run_id, {f"schema_only_{name}": value for name, value in metrics.items()})

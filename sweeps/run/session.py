@@ -57,7 +57,6 @@ def worker_group(sweep: Sweep, placed: Placement, progress: Progress) -> Iterato
         progress: shows what waits for its workers, and news of the workers.
     """
     storage = sweep.folder / "ray"
-    stop_signal: Any = colocated_actor(StopSignal)
 
     def run(job: TrialJob, on_epoch: OnEpoch) -> TrialResult:
         name = job.output.name
@@ -71,13 +70,11 @@ def worker_group(sweep: Sweep, placed: Placement, progress: Progress) -> Iterato
         discard_checkpoint(job.output)
         return result
 
-    with (
-        ending(stop_signal),
-        WorkerGroup(placed.group, storage, sweep.name) if placed.mode == "warm" else nullcontext() as group,
-    ):
-        if group is not None:
-            ray.get(stop_signal.add.remote(group.queue))
-        yield Workers(run, stop_signal, group.queue if group is not None else None)
+    with WorkerGroup(placed.group, storage, sweep.name) if placed.mode == "warm" else nullcontext() as group:
+        queue = group.queue if group is not None else None
+        stop_signal: Any = colocated_actor(StopSignal, *([] if queue is None else [queue]))
+        with ending(stop_signal):
+            yield Workers(run, stop_signal, queue)
 
 
 @contextmanager
@@ -88,30 +85,76 @@ def interruptible() -> Iterator[None]:
 
 
 @contextmanager
-def stopping_jobs(stop_signal: Any, say: Callable[[str], None], how_to_go_on: str) -> Iterator[None]:
+def stopping_jobs(
+    stop_signal: Any, say: Callable[[str], None], how_to_go_on: str, give_up: Callable[[], None]
+) -> Iterator[None]:
     """Stop jobs at the end of their running epoch on the first Ctrl-C while the block runs; raise on the second.
 
     Args:
         stop_signal: the actor that stops the jobs.
         how_to_go_on: the command that continues them, as the end of the message.
+        give_up: ends this process; called if the block does not end after the second Ctrl-C.
     """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    left, calls, main = threading.Event(), 0, threading.main_thread().ident or 0
+
+    def interrupted(number: int, frame: object) -> None:
+        nonlocal calls
+        calls += 1
+        if calls > 1:
+            raise KeyboardInterrupt
 
     def stop() -> None:
         stop_signal.send.remote(BY_CTRL_C)
         say(f"stopping when the running epochs have ended and are saved; Ctrl-C again stops at once; {how_to_go_on}")
 
-    asked = False
+    def listen(arrivals: socket.socket) -> None:
+        count = 0
+        while numbers := arrivals.recv(1 << 10):
+            before, count = count, count + numbers.count(signal.SIGINT)
+            if before == 0 < count:
+                stop()
+            if count > 1:
+                # Until it works: a destructor that runs in the main thread swallows what a handler raises. A signal,
+                # because `_thread.interrupt_main` ends no waiting call.
+                for _ in range(_INTERRUPTS):
+                    if left.wait(_AGAIN_S):
+                        return
+                    signal.pthread_kill(main, signal.SIGINT)
+                give_up()
 
-    def interrupted(number: int, frame: object) -> None:
-        nonlocal asked
-        if asked:
-            raise KeyboardInterrupt
-        asked = True
-        # A thread, because this handler may have interrupted a call to Ray, or a line that is being printed.
-        threading.Thread(target=stop, daemon=True).start()
+    with _arrivals() as arrivals, _handling(signal.SIGINT, interrupted):
+        # A thread, because a handler may have interrupted a call to Ray, or a line that is being printed, and because
+        # Python calls it once for two signals that arrive within one call to a C library.
+        thread = threading.Thread(target=listen, args=(arrivals,), name="ctrl-c", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            left.set()
+            arrivals.shutdown(socket.SHUT_RD)
+            thread.join(_AGAIN_S)
 
-    with _handling(signal.SIGINT, interrupted):
-        yield
+
+_AGAIN_S = 0.5
+"""Seconds between two interrupts of a main thread that still runs its block after the second Ctrl-C."""
+_INTERRUPTS = 60
+"""Interrupts after which the main thread counts as stuck."""
+
+
+@contextmanager
+def _arrivals() -> Iterator[socket.socket]:
+    """Yield a socket that receives a byte, the signal's number, for each signal of this process."""
+    arrivals, wakeup = socket.socketpair()
+    with arrivals, wakeup:
+        wakeup.setblocking(False)
+        outer = signal.set_wakeup_fd(wakeup.fileno(), warn_on_full_buffer=False)
+        try:
+            yield arrivals
+        finally:
+            signal.set_wakeup_fd(outer)
 
 
 @contextmanager
@@ -153,18 +196,14 @@ def own_answer(number: signal.Signals) -> Iterator[None]:
     if not callable(before) or threading.current_thread() is not threading.main_thread():
         yield
         return
-    arrivals, wakeup = socket.socketpair()
-    with arrivals, wakeup:
+    with _arrivals() as arrivals:
         arrivals.setblocking(False)
-        wakeup.setblocking(False)
-        outer = signal.set_wakeup_fd(wakeup.fileno(), warn_on_full_buffer=False)
         left: SystemExit | None = None
         try:
             yield
         except SystemExit as leaving:
             left = leaving
         finally:
-            signal.set_wakeup_fd(outer)
             signal.signal(number, before)
         with suppress(BlockingIOError):
             if number in arrivals.recv(1 << 10):

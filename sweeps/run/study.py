@@ -26,6 +26,8 @@ from trainables.records.pareto import Metrics, deciding
 
 INITIAL_POINT = "initial_point"
 """Name of the attribute that holds the index of a trial's initial point."""
+SHORT_BEFORE = "short_of_memory"
+"""Name of the attribute of a trial that was left because memory was short."""
 COST = "refused_epsilon"
 """Name of the attribute that holds the ε of a trial that was refused for it."""
 
@@ -95,7 +97,8 @@ def requeue_interrupted(study: optuna.Study) -> int:
             # Enqueue before telling: if this process dies in between, the next `resume` finds the trial still running
             # and its retry waiting, and enqueues nothing twice.
             if first not in waiting:
-                kept: dict[str, Any] = {k: v for k, v in trial.user_attrs.items() if k in ("run_id", INITIAL_POINT)}
+                passed_on = ("run_id", INITIAL_POINT, SHORT_BEFORE)
+                kept: dict[str, Any] = {k: v for k, v in trial.user_attrs.items() if k in passed_on}
                 # `params` of an enqueued trial are empty until asked for; `fixed_params` holds them until then.
                 queued = {**trial.system_attrs.get("fixed_params", {}), **trial.params}
                 study.enqueue_trial(queued, user_attrs={**kept, "retry_of": first})

@@ -17,7 +17,7 @@ from sweeps.run.early_stopping import rung_point
 from trainables.config import TrialSpec
 from trainables.records.job import News, Stop, TrialError, TrialJob, TrialStopped
 from trainables.records.pareto import Metrics
-from trainables.workers.client import GroupSpec, run_job
+from trainables.workers.client import GroupSpec, death_in, run_job
 
 Message = tuple[Literal["started", "epoch", "news", "outcome", "left"], Any]
 """A report to the driver: ("started", None); ("epoch", (epochs done, metrics)); ("news", `News` of its workers); and
@@ -58,7 +58,8 @@ def tune_trial(config: dict[str, Any], context: TrialContext) -> None:
     """Run one trial in the process that Tune gives it.
 
     A trial that fails does not raise, because Tune would print a traceback instead of the reason. If this process
-    dies, Tune starts another one, which joins the same job in the queue, or continues from its checkpoint.
+    dies, Tune starts another one, which joins the same job in the queue, or continues from its checkpoint. A trial is
+    left, and not failed, if what died is a process that it needs.
     """
     trial: Suggestion = config["suggestion"]
 
@@ -101,5 +102,9 @@ def tune_trial(config: dict[str, Any], context: TrialContext) -> None:
         report(("left", str(stopped)))
     except TrialError as error:
         report(("outcome", str(error)))
+    except ray.exceptions.RayError as error:
+        if (death := death_in(error)) is None:
+            raise
+        report(("left", death))
     else:
         report(("outcome", result))

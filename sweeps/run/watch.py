@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Literal
+from typing import Literal, NoReturn
 
 import ray
 
@@ -128,8 +128,8 @@ def ray_liveness(on_death: Callable[[str], None], last_words: Callable[[str], No
     """Watch Ray's head and this machine's raylet while the block runs. If one dies, exit this process with code 1.
 
     Args:
-        on_death: called with the reason from another thread, for at most a minute.
-        last_words: called with the reason just before the exit.
+        on_death: see `leave`.
+        last_words: see `leave`.
     """
     node = ray._private.worker._global_node
     places: dict[str, Place] = {}
@@ -147,16 +147,26 @@ def ray_liveness(on_death: Callable[[str], None], last_words: Callable[[str], No
                 refused[name] = refused[name] + 1 if answer == "refused" else 0
                 silent[name] = silent[name] + 1 if answer == "silent" else 0
                 if (refused[name] >= _MAX_REFUSED or silent[name] >= _MAX_SILENT) and not done.is_set():
-                    farewell = threading.Thread(target=on_death, args=(f"{name} is gone",), daemon=True)
-                    farewell.start()
-                    farewell.join(_FAREWELL_S)
-                    try:
-                        last_words(f"{name} is gone")
-                    finally:
-                        os._exit(1)
+                    leave(f"{name} is gone", on_death, last_words)
 
     with watched(watch, "ray_liveness"):
         yield
+
+
+def leave(what: str, on_death: Callable[[str], None], last_words: Callable[[str], None], code: int = 1) -> NoReturn:
+    """Exit this process, whatever its other threads do.
+
+    Args:
+        on_death: called with the reason from another thread, for at most a minute.
+        last_words: called with the reason just before the exit.
+    """
+    farewell = threading.Thread(target=on_death, args=(what,), daemon=True)
+    farewell.start()
+    farewell.join(_FAREWELL_S)
+    try:
+        last_words(what)
+    finally:
+        os._exit(code)
 
 
 def _ask(place: Place) -> Literal["here", "refused", "silent"]:

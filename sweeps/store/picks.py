@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import json
 import re
+from datetime import UTC, datetime
 from pathlib import Path
 
-from pydantic import TypeAdapter
+from pydantic import ConfigDict, TypeAdapter
 
 from edp.spec import Frozen, UserError
 from sweeps.store.lock import one_at_a_time
 from sweeps.store.sweep import Sweep
 from trainables.records.files import atomic_write, read_json, read_json_if_any
+from trainables.records.pareto import Metrics
 
-PICKS, NOTES, ORIGIN = "picks.json", "notes.json", "origin.json"
+PICKS, NOTES, ORIGIN, RESULT = "picks.json", "notes.json", "origin.json", "result.json"
 MAX_NOTE = 4000
 """The largest number of characters of a note."""
 _HEADING = re.compile(
@@ -52,6 +54,38 @@ class Origin(Frozen):
     epoch: int
     model: str | None = None
     """As in `Pick`."""
+
+
+class Trained(Frozen):
+    """The result of a training that has ended, in its folder (`result.json`)."""
+
+    model_config = ConfigDict(ser_json_inf_nan="constants", allow_inf_nan=True)
+
+    at: str
+    """The end, in UTC, ISO 8601."""
+    run_id: str | None
+    metrics: Metrics
+    trained_on: tuple[str, ...]
+    """The splits."""
+    examples: int | None
+    """Utterances of these splits; None if unknown."""
+    choice: str
+    """What chose the configuration, and whether ε covers that (`sweeps.config.choice`)."""
+
+    def write(self, folder: Path) -> None:
+        """Write the result to the training's folder."""
+        with atomic_write(folder / RESULT) as partial:
+            partial.write_text(self.model_dump_json(indent=1), encoding="utf-8")
+
+
+def read_trained(folder: Path) -> Trained | None:
+    """Return the result of a training; None if it has not ended, or ended before results were kept."""
+    return read_json_if_any(folder / RESULT, Trained)
+
+
+def now() -> str:
+    """Return the time in UTC, ISO 8601."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 def read_picks(sweep: Sweep) -> list[Pick]:

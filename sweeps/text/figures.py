@@ -8,7 +8,7 @@ from typing import Any
 
 from edp.rounding import rounded_down, rounded_up
 from edp.spec import EDPSpec
-from trainables.config import CorpusSpec
+from trainables.config import CanariesSpec, CorpusSpec
 
 NO_GUARANTEE = 1e4
 """Smallest ε that is labelled as no formal guarantee."""
@@ -18,6 +18,9 @@ MEANINGFUL = 10.0
 
 WORTH = ((1.0, "strong"), (MEANINGFUL, "reasonable"), (NO_GUARANTEE, "weak, if any"))
 """Tiers of ε by upper end (Ponomareva et al. 2023). Above the last one there is no formal guarantee."""
+
+SMALL = 0.1
+"""Largest δ·n that is called small."""
 
 MARK = "†"
 """Label for "no formal guarantee" in narrow columns. The table's caption explains it."""
@@ -90,7 +93,7 @@ def metrics_line(metrics: Metrics, corpus: CorpusSpec) -> str:
     """Return the figures of a trained model in one line."""
     remarks = [*users_remark(metrics), *labels_remark(corpus)]
     privacy = "; ".join([f"{', '.join(epsilon_words(metrics))}, at δ = {metrics['delta']:g}", *remarks])
-    seen = f"validation SER {metrics['valid_ser']:.2%}, " if "valid_ser" in metrics else ""
+    seen = f"validation SER {metrics['valid_ser']:.1%}, " if "valid_ser" in metrics else ""
     return f"{seen}{utility_words(metrics)}, MIA AUC {metrics['mia_auc']:.3f}, {privacy}"
 
 
@@ -98,7 +101,7 @@ def utility_words(metrics: Metrics) -> str:
     """Return the utility metrics of a model's task on the test split in words."""
     error = "test SER" if "slot_f1" in metrics else "test SER (error rate)"
     names = {"ser": error, "intent_accuracy": "intent accuracy", "slot_f1": "slot F1"}
-    return ", ".join(f"{words} {metrics[name]:.2%}" for name, words in names.items() if name in metrics)
+    return ", ".join(f"{words} {metrics[name]:.1%}" for name, words in names.items() if name in metrics)
 
 
 def epsilon_words(metrics: Metrics) -> list[str]:
@@ -173,6 +176,40 @@ def delta_remark(delta: float, unit: str, examples: int | None) -> str | None:
     return (
         f"edp.delta = {delta:g}: at this delta, publishing one of the {examples:,} training utterances now and then "
         f"counts as private; use less than {1 / examples:.2g}"
+    )
+
+
+def delta_words(delta: float, counted: str, n: int | None) -> tuple[str, bool]:
+    """Return δ and δ·n with a judgement in words, and True if δ is small for so many units.
+
+    A mechanism that publishes each unit outright with probability δ is (0, δ)-private. It publishes δ·n of them on
+    average, so δ·n must be far below 1.
+
+    Args:
+        counted: a unit of the guarantee, such as `utterance`.
+        n: their number; None if unknown.
+    """
+    if n is None:
+        return f"δ = {delta:g}; the number of {counted}s is unknown, so nothing says whether it is small", False
+    share = rounded_up(delta * n, 2)
+    product = f"δ = {delta:g} with {n:,} training {counted}s: δ·n = {share:.2g}, which is"
+    if share <= SMALL:
+        return f"{product} small", True
+    judged = "too large" if share >= 1 else "not small"
+    return (
+        f"{product} {judged}: at this δ, publishing {share:.2g} of the {counted}s outright counts as private; a small "
+        f"δ is at most {rounded_down(SMALL / n, 2):.2g}",
+        False,
+    )
+
+
+def canaries_remark(canaries: CanariesSpec) -> str | None:
+    """Return a warning for a model with canaries in its training data; None without canaries."""
+    if not canaries.count:
+        return None
+    return (
+        f"about half of {canaries.count:,} canaries, made-up utterances of an audit, are in its training data, and a "
+        "served model need not hold them"
     )
 
 

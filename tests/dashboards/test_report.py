@@ -6,21 +6,24 @@ import getpass
 import html
 import json
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from mlflow.tracking import MlflowClient
 
 from dashboards.report.chosen import Curve, logarithmic, roc_svg
 from dashboards.report.page import recipe_text, write_report
 from edp.spec import UserError
 from sweeps.commands.pick import Wanted, keep
-from sweeps.config.loading import load_recipe, recipe_names
+from sweeps.config.loading import load_recipe, recipe_names, write_yaml
+from sweeps.results.account import accounts
 from sweeps.results.cost import epsilon_of_sweep
 from sweeps.results.front import pareto_front
 from sweeps.results.recommendation import picked_spec, recommended
-from sweeps.store.picks import read_picks
+from sweeps.store.picks import Origin, Trained, read_picks, write_origin
 from sweeps.store.records import Point
 from sweeps.store.sweep import Sweep
 from sweeps.text.figures import epsilon_cell, epsilon_text, number
@@ -63,13 +66,18 @@ def test_before_anybody_picked_it_names_the_rules_choice(
 ) -> None:
     trials = sweep.trials()
     monkeypatch.setattr(Sweep, "trials", lambda self: trials)
-    for epsilon, said in ((8.0, "Recommended"), (80.0, "Not recommended, but shown")):
+    for epsilon, said, advice in (
+        (8.0, "Recommended", "Before you release it, decide whether this δ is small enough for so much data."),
+        (80.0, "Not recommended, but shown", "Do not release it: it has no guarantee. Its ε is 8"),
+    ):
         for point in (point for trial in trials for point in trial.points):
             point.metrics["epsilon"] = epsilon + point.trial / 100
         chosen = write_report(sweep, tmp_path / "report.html")
         text = words(tmp_path / "report.html")
         assert f"{said}: trial {chosen.name}" in text
         assert recommended(sweep).why in text
+        assert f"Advice. {advice}" in text
+        assert text.count("Advice.") == 1
     assert "No configuration has been picked yet." in text
 
 
@@ -111,7 +119,7 @@ def test_it_answers_what_a_review_asks_or_says_that_it_is_open(sweep: Sweep, tmp
     first = chosen.ledger.entries[0].mechanism
     text = words(tmp_path / "report.html")
     for said in (
-        "δ = 0.0005 with 1,350 training utterances: δ·n = 0.68.",
+        "δ = 0.0005 with 1,350 training utterances: δ·n = 0.68, which is not small: at this δ, publishing 0.68 of the",
         f"{chosen.ledger.steps} noised steps in {chosen.epoch} epochs.",
         f"At most {number(first.sensitivity())} in the sum of 8 clipped gradients",
         "Shuffled epochs, every unit in one step of each. The accounting assumes exactly that",
@@ -147,6 +155,9 @@ def test_what_was_measured_of_the_choice_is_kept_and_in_every_later_report(sweep
     write_report(sweep, page)
     assert said in words(page)
     assert "Open. Yes, over 7 pairs of neighbours" in words(page), "a violation is no answer"
+    assert "Advice. Do not release it: a step of its configuration does not do what its ledger says" in words(page)
+    write_report(sweep, page, verify=verify, anew=False)
+    assert len(asked) == 1, "it was measured before"
     (chosen.folder / "verified.json").write_text("{}")
     with pytest.raises(BrokenFile, match=r"verified\.json is broken"):
         write_report(sweep, page)
@@ -159,7 +170,7 @@ def test_every_point_of_the_front_is_in_the_table_and_labelled(sweep: Sweep, tmp
     rows = re.findall(
         r"<tr class=\"(?:chosen)?\s*\"><td>~?([\d@]+)</td><td>([\d.]+%)", (tmp_path / "report.html").read_text()
     )
-    assert rows == [(p.name, f"{p.deciding['ser']:.2%}") for p in front_of(sweep)]
+    assert rows == [(p.name, f"{p.deciding['ser']:.1%}") for p in front_of(sweep)]
     text = words(tmp_path / "report.html")
     assert "†: an ε of 1e4 or more is no formal guarantee. No audit was run." in text
     for point in front_of(sweep):
@@ -180,6 +191,99 @@ def test_the_last_pick_is_what_it_is_about(sweep: Sweep, tmp_path: Path) -> None
     assert "who reviewed its privacy" in text
     if point.metrics["epsilon"] >= 1e4:
         assert "No formal guarantee:" in text
+
+
+def final_training(sweep: Sweep, name: str, point: Point, *, ser: float, at: str, model: str | None = None) -> Path:
+    """Leave what a final training of a point's settings leaves."""
+    folder = sweep.folder.parent / f"train-{name}"
+    shutil.copytree(sweep.trial_folder(point.trial), folder)
+    spec = picked_spec(point)
+    write_yaml(spec, folder / "config.yaml")
+    write_origin(folder, Origin(sweep=sweep.name, trial=point.trial, epoch=point.epoch, model=model))
+    metrics = {key: value for key, value in point.metrics.items() if not key.startswith("valid_")}
+    Trained(
+        at=at,
+        run_id=point.run_id,
+        metrics=metrics | {"ser": ser},
+        trained_on=("train", "valid"),
+        examples=1500,
+        choice="chosen by hand",
+    ).write(folder)
+    return folder
+
+
+def registered(sweep: Sweep, uri: str, run_id: str | None, *aliases: str) -> None:
+    """Add the version `uri` to the registry, without its files."""
+    name, _, number = uri.removeprefix("models:/").rpartition("/")
+    client = MlflowClient(sweep.record.tracking_uri, registry_uri=sweep.record.tracking_uri)
+    client.create_registered_model(name)
+    client.create_model_version(name, source=(sweep.folder / "x").as_uri(), run_id=run_id, tags={"epsilon": "8"})
+    for alias in aliases:
+        client.set_registered_model_alias(name, alias, number)
+
+
+@pytest.mark.slow
+def test_it_is_about_the_model_that_is_served_and_says_every_epsilon_beside_it(tmp_path: Path) -> None:
+    own, page = sweep_of(tmp_path, "own", 3), tmp_path / "report.html"
+    point, other = front_of(own)[:2]
+    keep(own, point, "", Wanted(tmp_path / "picked.yaml", force=True))
+    alone = write_report(own, page)
+    assert (alone.folder, "Picked: trial" in words(page)) == (point.folder, True)
+
+    folder = final_training(own, "mine", point, ser=0.0123, at="2990-01-01T00:00:00+00:00", model="models:/voice/1")
+    model = write_report(own, page)
+    text = words(page)
+    assert (model.folder, model.metrics["ser"]) == (folder, 0.0123)
+    assert f"Final training: the final training train-mine of trial {point.name}" in text
+    assert "trained on train and valid of communication" in text
+    assert "Useful: test SER 1.2%" in text
+    assert "Guarantees:" in text
+    assert "; chosen by hand." in text
+    assert "δ = 0.0005 with 1,500 training utterances: δ·n = 0.75, which is not small" in text
+    cost = epsilon_of_sweep(own, own.trials())
+    assert cost is not None
+    (account,) = accounts(tmp_path)
+    for row in (
+        f"this model {epsilon_text(model.metrics['epsilon'])}",
+        f"it and everything beside it in its sweep: all trials and 1 final training composed {epsilon_text(cost)}",
+        f"{epsilon_text(account.everything(5e-4))} δ = 0.0005",
+    ):
+        assert row in text, row
+
+    registered(own, "models:/voice/1", point.run_id, "candidate")
+    write_report(own, page)
+    assert "Registered: models:/voice/1 @candidate, the final training train-mine" in words(page)
+
+    keep(own, other, "", Wanted(tmp_path / "picked.yaml", force=True))
+    final_training(own, "later", other, ser=0.2, at="2999-01-01T00:00:00+00:00")
+    assert write_report(own, page).folder.name == "train-later", "the last decision"
+    MlflowClient(registry_uri=own.record.tracking_uri).set_registered_model_alias("voice", "champion", "1")
+    assert write_report(own, page).folder == folder
+    assert words(page).count("Served: models:/voice/1 @candidate @champion") == 1
+    (folder / "result.json").unlink()
+    assert write_report(own, page).folder == folder, "of an earlier version, whose figures MLflow has"
+
+
+@pytest.mark.slow
+def test_it_measures_clip_and_noise_unless_that_takes_a_minute(
+    sweep: Sweep, tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limits: list[float | None] = []
+
+    def slow(spec: TrialSpec, seconds: float | None = None) -> dict[str, Any]:
+        limits.append(seconds)
+        raise UserError("it would take about 90 s")
+
+    monkeypatch.setattr("sweeps.commands.verify.verify_with_bar", slow)
+    words = ("report", "demo", "--storage", str(sweep.folder.parent), "-o", str(tmp_path / "report.html"))
+    code, out, err = command(*words)
+    assert (code, limits) == (0, [60.0]), err
+    assert "clip and noise were not measured: it would take about 90 s" in err
+    assert "wrote" in out
+    code, _, err = command(*words, "--verify")
+    assert (code, limits) == (2, [60.0, None]), err
+    assert command(*words, "--no-verify")[0] == 0
+    assert len(limits) == 2
 
 
 @pytest.mark.slow
@@ -243,7 +347,7 @@ def test_new_seeds_are_shown_where_the_front_was_confirmed(sweep: Sweep, tmp_pat
     )
     write_report(sweep, tmp_path / "report.html")
     epsilons = [epsilon_cell(point.metrics[name]) for name in ("epsilon", "epsilon_paper")]
-    figures = f"43.21% {point.metrics['ser']:.2%} {point.metrics['mia_auc']:.3f}"
+    figures = f"43.2% {point.metrics['ser']:.1%} {point.metrics['mia_auc']:.3f}"
     shown = f"{figures} {' '.join(epsilons)} 1 new seed is too few to judge"
     assert shown in words(tmp_path / "report.html")
     for seed in (2, 3):
@@ -266,7 +370,8 @@ def test_what_cannot_be_reported_is_refused_in_one_line(sweep: Sweep, tmp_path: 
     assert (code, "--output" in err) == (2, True)
     code, _, err = command("report", "other", "--storage", storage)
     assert (code, "no sweep of this name" in err) == (2, True)
-    code, out, err = command("report", "demo", "--storage", storage, "-o", str(tmp_path / "report.html"))
+    where = ("--storage", storage, "-o", str(tmp_path / "report.html"))
+    code, out, err = command("report", "demo", "--no-verify", *where)
     assert (code, "wrote" in out) == (0, True), err
 
 

@@ -27,6 +27,7 @@ from sweeps.run.prepare import locate
 from sweeps.store.sweep import Sweep
 from tests.support.fuzzing import EXAMPLES, Ended, fenced, run_line, tally, tried
 from tests.support.synthetic import sweep_of
+from tests.trainables.corpora.test_schema_imports import AGENT, ALEXA, RASA, zip_of
 from trainables.measure.attacks.roc import measure
 from trainables.measure.attacks.shadow import fit_attack, save_attack
 from trainables.records.files import save_tensors
@@ -83,6 +84,9 @@ OWN = {
     "corpus.jsonl": ["data", "check", "corpus.jsonl"],
     "corpus.conll": ["data", "check", "corpus.conll"],
     "schema.yaml": ["data", "check", "corpus.jsonl", "--schema", "schema.yaml"],
+    "nlu.yml": ["data", "text", "nlu.yml"],
+    "en-US.json": ["data", "text", "en-US.json"],
+    "agent.zip": ["data", "text", "agent.zip"],
     "of.jsonl": ["run", "of.yaml"],
 }
 OF = {"name": "own", "path": "of.jsonl"}
@@ -168,7 +172,7 @@ def _rows(whole: bytes, draw: st.DrawFn) -> bytes:
 
 
 def _arrays(whole: bytes, draw: st.DrawFn) -> bytes:
-    if not whole.startswith(b"PK"):
+    if not whole.startswith(b"PK") or b".npy" not in whole:
         return _spoilt(whole, draw)
     with np.load(io.BytesIO(whole), allow_pickle=False) as found:
         arrays = dict(found)
@@ -217,6 +221,9 @@ def whole(fenced: Path) -> Path:
         == 0
     )
     assert run_line("data", "schema", str(own / "corpus.jsonl"), "--output", str(own / "schema.yaml")).code == 0
+    (own / "nlu.yml").write_text(RASA)
+    (own / "en-US.json").write_text(json.dumps(ALEXA))
+    zip_of(AGENT, own / "agent.zip")
     shutil.copy(own / "corpus.jsonl", own / "of.jsonl")
     rows = [json.loads(line) for line in (own / "corpus.jsonl").read_text().splitlines()]
     blocks = [

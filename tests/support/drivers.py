@@ -51,7 +51,7 @@ class Driver:
 
 def programs(pid: int, program: str) -> list[int]:
     """Ids of the processes below `pid` whose program's name holds `program`."""
-    return [one for one in below(pid) if program in _command(one).partition(" ")[0]]
+    return [one for one in below(pid) if program in command_of(one).partition(" ")[0]]
 
 
 def below(pid: int) -> list[int]:
@@ -71,7 +71,8 @@ def below(pid: int) -> list[int]:
     return found
 
 
-def _command(pid: int) -> str:
+def command_of(pid: int) -> str:
+    """Its command line; "" if it has ended."""
     try:
         return Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")
     except OSError:

@@ -62,8 +62,11 @@ class CorpusSpec(Frozen):
         str | None, Field(description="file or folder of your own corpus; null: the corpus called `name`")
     ] = None
     format: Annotated[
-        Literal["auto", "three_file", "nlu_eval", "jsonl", "conll", "csv", "parquet", "datasets"],
-        Field(description="format of the files at `path`; auto: recognised by their names"),
+        Literal["auto", "three_file", "nlu_eval", "jsonl", "conll", "csv", "parquet", "datasets", "schema"],
+        Field(
+            description="format of the files at `path`; schema: the text of a schema's samples, whose path may also be "
+            "a name that comes along; auto: recognised by their names"
+        ),
     ] = "auto"
     columns: Annotated[
         ColumnsSpec | None,
@@ -72,8 +75,9 @@ class CorpusSpec(Frozen):
     schema: Annotated[
         str | None,
         Field(
-            description="public file with the names of intents and slot types (docs/corpora.md#schemas), or a name of "
-            "one that comes along: atis, clinc150, mit_restaurant, nlu_eval, snips, communication, health or video; "
+            description="public names of intents and slot types, and samples (docs/corpora.md#schemas): our YAML, or "
+            "files of Rasa, Alexa or Dialogflow ES, or a name of one that comes along: atis, clinc150, "
+            "mit_restaurant, nlu_eval, snips, communication, health or video; "
             "null: labels are read off the corpus, and taken to be public"
         ),
     ] = None  # type: ignore[assignment]  # mypy takes it for BaseModel.schema, a deprecated method that nothing calls
@@ -112,13 +116,18 @@ class CorpusSpec(Frozen):
     @model_validator(mode="before")
     @classmethod
     def _named_after_its_path(cls, given: Any) -> Any:
-        """Name a corpus with a path after its file or folder, unless it has a name."""
+        """Name a corpus with a path after its file or folder, unless it has a name.
+
+        The text of `atis.yaml` is not called `atis`: a corpus of that name may be private.
+        """
         if isinstance(given, dict) and isinstance(given.get("path"), int | float):  # YAML reads digits as a number
             raise ValueError(f"path = {given['path']}: allowed: text; a name of digits as ./{given['path']}")
         if not isinstance(given, dict) or given.get("name") is not None or not isinstance(given.get("path"), str):
             return given
-        stem = re.sub(r"[^A-Za-z0-9._-]+", "-", PurePath(given["path"]).stem).strip("-._")[:100]
-        return {**given, "name": stem or "corpus"}
+        path = PurePath(given["path"])
+        stem = re.sub(r"[^A-Za-z0-9._-]+", "-", path.stem).strip("-._")[:100] or "corpus"
+        made = given.get("format") == "schema" or path.suffix in (".yaml", ".yml")
+        return {**given, "name": f"{stem[:95]}-text" if made else stem}
 
     @model_validator(mode="after")
     def _format_is_that_of_a_path(self) -> CorpusSpec:
@@ -132,7 +141,9 @@ class CorpusSpec(Frozen):
         return self
 
     def check_public(self, field: str) -> None:
-        """Raise if a corpus that is read as public has a schema or a budget.
+        """Raise if a corpus that is read as public has a budget, or a schema that is not the proxy corpus'.
+
+        The heads of the proxy corpus may begin at those of its schema's text, as the private corpus' do.
 
         Raises:
             ValueError: with the field of the corpus.
@@ -142,8 +153,8 @@ class CorpusSpec(Frozen):
                 f"{field}.budget: this corpus is read as public, and no ε bounds what is learnt from it; "
                 "allowed: a budget of the private corpus alone (corpus.budget)"
             )
-        if self.schema is not None:
+        if self.schema is not None and field != "search.proxy":
             raise ValueError(
                 f"{field}.schema = {self.schema}: this corpus is read as public, and so are its labels; "
-                "allowed: null, and a schema of the private corpus (corpus.schema)"
+                "allowed: null, and a schema of the private corpus (corpus.schema) or of search.proxy"
             )

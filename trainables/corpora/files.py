@@ -17,6 +17,7 @@ SUFFIXES = {
     "csv": (".csv", ".tsv"),
     "parquet": (".parquet",),
     "datasets": (".arrow",),
+    "schema": (".yaml", ".yml"),
 }
 FORMATS = ("three_file", *SUFFIXES)
 _STATE = "state.json"
@@ -24,6 +25,8 @@ _STATE = "state.json"
 
 def detect_format(path: Path) -> str:
     """Return the format of a file by its suffix, or of a folder by its files.
+
+    The schema of a corpus may lie beside its files, so a folder is read as one only if the user says so.
 
     Raises:
         UserError: for no known format, or several.
@@ -48,7 +51,7 @@ def corpus_files(path: Path, format: str) -> list[Path]:
     Raises:
         UserError: for no file, the same file packed and unpacked, or a folder that lacks one of the three files.
     """
-    if path.is_file() and format != "three_file":
+    if (path.is_file() and format != "three_file") or format == "schema":
         return [path]
     files = _candidates(path, format)
     if not files:
@@ -101,6 +104,8 @@ def _candidates(path: Path, format: str) -> list[Path]:
     if format == "datasets" and path.is_dir():
         return _arrow_files(path)
     try:
+        if format == "schema" and path.is_dir():
+            return []
         if format == "three_file":
             folders = [path, *sorted(child for child in path.iterdir() if child.is_dir())] if path.is_dir() else []
             return [file for folder in folders for name in THREE_FILES if (file := folder / name).is_file()]

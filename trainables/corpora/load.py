@@ -16,9 +16,11 @@ from trainables.corpora.generators import GENERATED, MAX_GENERATED, generate, gr
 from trainables.corpora.labels import LabelCounts, labels_of
 from trainables.corpora.public import find_corpus
 from trainables.corpora.readers import read_corpus, read_records
-from trainables.corpora.schema import bound_by, public_text, schema_of
+from trainables.corpora.schema import bound_by, find_schema, public_text, schema_of
+from trainables.corpora.schema_text import make_text
 from trainables.corpora.splits import LabelWithoutTrainError, folded, has_accented_twins, sample_corpus, split_corpus
 from trainables.corpora.tables import reads_otherwise
+from trainables.corpora.text_overlap import text_overlap
 from trainables.corpora.types import CorpusSummary, Record, Splits, Utterance
 
 GENERATED_UTTERANCES = 10_000  # default of `CorpusSpec.utterances` for a generated corpus
@@ -83,6 +85,11 @@ def check_corpus(spec: CorpusSpec) -> CorpusSummary:
     if not is_generated(spec):
         records = read_records(find_corpus(spec), spec.format, spec.columns, spec.quoting)
     contradictions = _contradictions(records)
+    schema, unread = find_schema(spec.schema, f"corpus.schema = {spec.schema}") if spec.schema else (None, ())
+    text = make_text(schema.text) if schema is not None else []
+    every = [record.utterance for record in records]
+    if text and not records:  # with a schema, the splits lack utterances and slots of the corpus
+        every = load_corpus(spec.model_copy(update={"schema": None})).utterances
     return CorpusSummary(
         name=spec.name,
         task=labels.task,
@@ -99,6 +106,8 @@ def check_corpus(spec: CorpusSpec) -> CorpusSummary:
         contradictions=len(contradictions),
         contradiction=_place(contradictions[0]) if contradictions else None,
         unread=sorted({column for record in records for column in record.unread}),
+        schema_text=asdict(text_overlap(text, every)) if text else None,
+        schema_unread=list(unread),
     )
 
 
@@ -121,7 +130,8 @@ def _place(record: Record) -> str:
 def corpus_digest(spec: CorpusSpec, field: str = "corpus") -> str:
     """Return a digest of the splits that `load_corpus(spec)` returns.
 
-    It depends on the content of the files or the grammar, on the sample and on the seed, but not on the files' folder.
+    It depends on the content of the files, the grammar or a schema's text, on the sample and on the seed, but not on
+    the files' folder.
 
     Args:
         field: the recipe's name of the corpus, for error messages.
@@ -143,6 +153,9 @@ def corpus_digest(spec: CorpusSpec, field: str = "corpus") -> str:
     path = find_corpus(spec, field)
     format = detect_format(path) if spec.format == "auto" else spec.format
     digest.update(f"{format}\n{spec.utterances}".encode())
+    if format == "schema":  # whose files hold more than makes its text
+        digest.update(json.dumps(read_corpus(path, format)).encode())
+        return digest.hexdigest()
     accents = False
     for file in corpus_files(path, format):
         if spec.split == "published":

@@ -22,6 +22,7 @@ from platformdirs import user_cache_path
 from edp.spec import UserError
 from trainables.config import CorpusSpec
 from trainables.corpora.files import problem, read_text, refuse_pointer
+from trainables.corpora.schema import schema_path
 from trainables.records.files import atomic_write, one_line, why_not
 
 DATA_DIR = "EDP_DATA_DIR"
@@ -140,7 +141,7 @@ def find_corpus(spec: CorpusSpec, field: str = "corpus") -> Path:
             download that fails.
     """
     if spec.path is not None:
-        path = Path(spec.path).expanduser()
+        path = schema_path(spec.path) if spec.format == "schema" else Path(spec.path).expanduser()
         if not path.exists():
             raise UserError(f"{field}.path = {spec.path}: there is no such file or folder; allowed: one that exists")
         return path

@@ -8,6 +8,7 @@
 | `conll` | one file or a folder of them | a block of lines, see `_conll` |
 | `csv`, `parquet` | one file or a folder of them | a row, see `trainables.corpora.tables` |
 | `datasets` | a folder that `save_to_disk` of Hugging Face's `datasets` wrote | a row, likewise |
+| `schema` | a schema, see `trainables.corpora.schema` | made from its samples |
 
 The user of an utterance is optional: the key `user`, a column, or a comment `# user: NAME`. Either all utterances of a
 corpus have a user, or none has. The same holds for the intent in `jsonl`, `conll` and tables, and for the tags in
@@ -27,6 +28,8 @@ from typing import Any
 from edp.spec import UserError
 from trainables.config import ColumnsSpec, Quoting
 from trainables.corpora.files import FORMATS, THREE_FILES, corpus_files, detect_format, problem, read_lines, read_text
+from trainables.corpora.schema import read_schema
+from trainables.corpora.schema_text import make_text
 from trainables.corpora.tables import NAMES, arrow_table, csv_table, read_csv
 from trainables.corpora.types import NO_INTENT, SURROGATE, Record, Utterance, all_or_none, checked, split_blanks
 
@@ -66,6 +69,17 @@ def read_records(
         raise UserError(f"corpus.columns: format {resolved} has none; allowed with {', '.join(_TABLES)}")
     units = list(dict.fromkeys(file.parent for file in files)) if resolved == "three_file" else files
     return all_or_none([record for unit in units for record in _READERS[resolved](unit, **options)])
+
+
+def _schema(path: Path) -> Iterator[Record]:
+    """Make the text of a schema; the line is that of `edp-sweep data text --output`."""
+    schema, unread = read_schema(path, str(path))
+    made = make_text(schema.text)
+    if not made:
+        raise problem(path, None, "the schema has no samples to make text of; allowed: one with samples")
+    for line, one in enumerate(made, start=1):
+        record = checked(list(one.tokens), list(one.tags), one.intent or None, Path(f"{path} (its text)"), line)
+        yield record._replace(unread=unread)
 
 
 def _three_file(folder: Path) -> Iterator[Record]:
@@ -283,5 +297,6 @@ _READERS: dict[str, Callable[..., Iterator[Record]]] = {
     "nlu_eval": _nlu_eval,
     "jsonl": _jsonl,
     "conll": _conll,
+    "schema": _schema,
 }
 _QUOTED = ("csv", "nlu_eval")

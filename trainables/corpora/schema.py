@@ -14,17 +14,21 @@ intents alone.
 
 from __future__ import annotations
 
+import functools
+import hashlib
 import re
+from contextlib import suppress
 from importlib.resources import files
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
-from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic import AfterValidator, Field, ValidationError, field_validator, model_validator
 
 from edp.spec import Frozen, UserError
 from trainables.config import CorpusSpec
 from trainables.corpora.generators import GENERATED, label_names
 from trainables.corpora.labels import Labels
+from trainables.corpora.schema_imports import MAX_BYTES, content_of
 from trainables.corpora.schema_text import Samples, make_text, parts_of
 from trainables.corpora.types import NO_INTENT, SURROGATE, UNKNOWN, LabelNames, Splits, Utterance
 
@@ -34,7 +38,14 @@ SCHEMAS = tuple(sorted({*(one.name.removesuffix(".yaml") for one in _FOLDER.iter
 _MAX_NAME = 200
 
 
-Words = Annotated[tuple[str, ...], Field(description="a list of texts")]
+def _with_words(given: tuple[str, ...]) -> tuple[str, ...]:
+    for number, one in enumerate(given, start=1):
+        if not one.split() or SURROGATE.search(one) or "\0" in one:
+            raise ValueError(f"text {number} has no words, or characters that no file can store; allowed: words")
+    return given
+
+
+Words = Annotated[tuple[str, ...], AfterValidator(_with_words), Field(description="a list of texts")]
 
 
 class Intent(Frozen):
@@ -112,9 +123,9 @@ class Schema(Frozen):
                     raise ValueError(f"{place}: {error}") from None
                 if lacking := next((part.slot for part in parts if part.slot and part.slot not in self.slots), None):
                     raise ValueError(f"{place}: {sample[:80]!r}: there is no slot {lacking}; allowed: one of slots")
-        for lonely in self._slots_without_value:
+        for empty in self._slots_without_value:
             raise ValueError(
-                f"slots.{lonely}: a sample has it, and it has no value; allowed: values, or a catalogue's name"
+                f"slots.{empty}: a sample has it, and it has no value; allowed: values, or a catalogue's name"
             )
         return self
 
@@ -147,7 +158,7 @@ class Schema(Frozen):
 
     @property
     def text(self) -> Samples:
-        """What public text is made of (`trainables.corpora.schema_text`)."""
+        """The samples, values and words that public text is made of (`trainables.corpora.schema_text`)."""
         samples = {name: one.samples for name, one in self.intents.items()} or {NO_INTENT: self.samples}
         return Samples(samples, self._values, self.before, self.after)
 
@@ -171,14 +182,41 @@ def whole_schema(spec: CorpusSpec, field: str = "corpus") -> Schema | None:
     Raises:
         UserError: as `schema_of`.
     """
-    if spec.schema is None:
-        return None
-    path = Path(str(_FOLDER / f"{spec.schema}.yaml")) if spec.schema in SCHEMAS else Path(spec.schema).expanduser()
-    if spec.schema in GENERATED and not path.is_file():
-        intents, slots = label_names(spec.schema)
-        return Schema(intents=dict.fromkeys(intents, Intent()), slots=dict.fromkeys(slots, Slot()))
-    wanted = f"{field}.schema = {spec.schema}"
-    if not path.is_file():
+    return find_schema(spec.schema, f"{field}.schema = {spec.schema}").schema if spec.schema is not None else None
+
+
+class ReadSchema(NamedTuple):
+    """A schema, and what of its files was not read, with counts."""
+
+    schema: Schema
+    unread: tuple[str, ...] = ()
+
+
+def schema_path(name: str) -> Path:
+    """Return the path of the schema of a name that comes along, or of a file, folder or zip, which need not exist."""
+    return Path(str(_FOLDER / f"{name}.yaml")) if name in SCHEMAS else Path(name).expanduser()
+
+
+def find_schema(name: str, wanted: str) -> ReadSchema:
+    """Return the schema of a name that comes along, or of a file, folder or zip.
+
+    Args:
+        wanted: the setting and its value, for error messages.
+
+    Raises:
+        UserError: as `schema_of`.
+    """
+    path = schema_path(name)
+    if name in GENERATED and not path.is_file():
+        intents, slots = label_names(name)
+        return ReadSchema(Schema(intents=dict.fromkeys(intents, Intent()), slots=dict.fromkeys(slots, Slot())))
+    try:
+        there = path.is_file() or path.is_dir()
+    except OSError as error:  # such as a folder without permission, or a name that is too long
+        raise UserError(
+            f"{wanted}: it leads nowhere ({error.strerror}); allowed: a path that can be followed"
+        ) from None
+    if not there:
         raise UserError(f"{wanted}: there is no such file; allowed: a YAML file, {', '.join(SCHEMAS)}")
     return read_schema(path, wanted)
 
@@ -193,8 +231,8 @@ def public_text(spec: CorpusSpec, field: str = "corpus") -> list[Utterance]:
     return make_text(found.text) if found is not None else []
 
 
-def read_schema(path: Path, wanted: str) -> Schema:
-    """Read a schema file, all of whose scalars are text: `yes` and `2` are names like others.
+def read_schema(path: Path, wanted: str) -> ReadSchema:
+    """Read a schema of one of the formats of `trainables.corpora.schema_imports`.
 
     Args:
         wanted: the setting and its value, for error messages.
@@ -202,35 +240,45 @@ def read_schema(path: Path, wanted: str) -> Schema:
     Raises:
         UserError: in one line.
     """
-    import yaml  # slow to import, and most commands read no schema
+    digest = None
+    if path.is_file() and path.stat().st_size <= MAX_BYTES:
+        with suppress(OSError), path.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+    return _read(path, wanted, digest) if digest is not None else _read.__wrapped__(path, wanted)
 
-    from trainables.records.yaml_files import CheckedMappings, read_yaml
 
-    class Reader(CheckedMappings, yaml.BaseLoader):
-        """A loader of text that refuses duplicate keys, and aliases without end."""
-
+@functools.lru_cache(maxsize=16)
+def _read(path: Path, wanted: str, digest: str | None = None) -> ReadSchema:
+    """Return `read_schema`. With `digest` as an argument, the cache misses if the file changes."""
+    content, unread = content_of(path)
     try:
-        found = Schema.model_validate(read_yaml(path, Reader, "schema"))
+        found = Schema.model_validate(content)
     except ValidationError as error:
         problem = error.errors()[0]
-        place, what = ".".join(map(str, problem["loc"])), problem["msg"].removeprefix("Value error, ")
+        # Below a label's key, only numbers are the file's own: others name a member of a union.
+        parts = [str(part) for depth, part in enumerate(problem["loc"]) if depth < 3 or isinstance(part, int)]
+        place, what = " ".join(".".join(parts).split()), problem["msg"].removeprefix("Value error, ")
         if problem["type"] == "extra_forbidden":
             inside: dict[object, type[Frozen]] = {"intents": Intent, "slots": Slot}
             keys = inside[problem["loc"][0]] if len(problem["loc"]) > 1 else Schema
             what = f"unknown key; allowed: {', '.join(keys.model_fields)}"
         elif problem["type"] in ("dict_type", "model_type", "model_attributes_type"):
             what = "allowed: {description: …}" if len(problem["loc"]) > 1 else "allowed: a mapping of names, or a list"
+        elif problem["type"] in ("tuple_type", "string_type"):
+            what = f"allowed: a list of texts{', or the name of a catalogue' if parts[-1] == 'values' else ''}"
         raise UserError(f"{wanted}: {place + ': ' if place else ''}{what}") from None
     if not found.intents and not found.slots:
         raise UserError(f"{wanted}: it has no label; allowed: at least two intents, or a slot")
-    return found
+    return ReadSchema(found, unread)
 
 
 HEADING = """\
 The labels of corpus {name}, read off the corpus itself. REVIEW THIS FILE before corpus.schema names it: everybody who
 gets a model gets these names, and no ε covers them. A name that stands in few utterances may tell of the people who
 said them. Keep a name only if you would have chosen it without these utterances; remove the others.
-A label can have a description: {{description: …}} instead of {{}}.
+A label can have a description: {{description: …}} instead of {{}}. An intent can have samples, which are sentences of
+yours, and a slot type values (docs/corpora.md#schemas): models at a small ε are much better then. Copy nothing from
+this corpus.
 """
 
 

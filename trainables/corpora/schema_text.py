@@ -67,6 +67,12 @@ class Samples:
         """The number of samples."""
         return sum(map(len, self.samples.values()))
 
+    @property
+    def distinct_values(self) -> int:
+        """The number of distinct values, listed or in samples."""
+        parts = (parts_of(sample) for samples in self.samples.values() for sample in samples)
+        return len({value for values in _all_values(self, parts).values() for value in values})
+
 
 def make_text(given: Samples, *, most: int = UTTERANCES, seed: int = 0) -> list[Utterance]:
     """Return utterances with their labels, each once.
@@ -92,6 +98,22 @@ def make_text(given: Samples, *, most: int = UTTERANCES, seed: int = 0) -> list[
             if len(found) == most:
                 return list(found.values())
     return list(found.values())
+
+
+def marked(utterance: Utterance) -> str:
+    """Return the words of an utterance with its slots as a sample has them.
+
+    Examples:
+        >>> marked(Utterance(("to", "new", "york", "now"), ("O", "B-city", "I-city", "O"), "book"))
+        'to [new york](city) now'
+    """
+    text, slot = "", ""
+    for word, tag in zip(utterance.tokens, utterance.tags, strict=True):
+        if slot and not tag.startswith("I-"):
+            text, slot = f"{text}]({slot})", ""
+        text += f" [{word}" if tag.startswith("B-") else f" {word}"
+        slot = tag[2:]
+    return (f"{text}]({slot})" if slot else text).strip()
 
 
 def _all_values(given: Samples, samples: Iterable[Sequence[Part]]) -> dict[str, list[str]]:

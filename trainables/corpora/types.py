@@ -96,6 +96,10 @@ class CorpusSummary:
     """File and line of the first of them that has other labels than before."""
     unread: list[str] = field(default_factory=list)
     """Columns, or keys of JSON lines, that were not read."""
+    schema_text: dict[str, Any] | None = None
+    """A `trainables.corpora.text_overlap.TextOverlap`; None for no schema, or one without samples."""
+    schema_unread: list[str] = field(default_factory=list)
+    """What of the schema's files was not read, with counts."""
 
 
 class Record(NamedTuple):

@@ -193,7 +193,7 @@ def _tokenizer(folder: Path, name: str) -> Tokenizer:
 
 
 def check_states(spec: BERTSpec, config: PreTrainedConfig) -> None:
-    """Raise if the features name layers that the encoder does not have.
+    """Raise if the features name layers that the encoder does not have, or leave out the one that names are scored by.
 
     Raises:
         UserError: with the number of its layers.
@@ -204,6 +204,11 @@ def check_states(spec: BERTSpec, config: PreTrainedConfig) -> None:
         raise UserError(
             f"model.features.layers = {spec.features.layers}: {whose} {most} layers; "
             f"allowed: numbers from 0 to {most}, joined by +"
+        )
+    if spec.name_prior and spec.features is not None and most not in spec.features.layer_numbers:
+        raise UserError(
+            f"model.name_prior = {spec.name_prior:g}: scores of names are of the encoder's last layer, which "
+            f"model.features.layers = {spec.features.layers} leaves out; allowed: 0, or layers with {most}"
         )
 
 

@@ -66,18 +66,19 @@ def _check_size(root: yaml.Node) -> None:
     size(root)
 
 
-def read_yaml(path: Path, loader: Any, what: str) -> dict[str, Any]:
+def read_yaml(path: Path, loader: Any, what: str, raw: bytes | None = None) -> dict[str, Any]:
     """Read a YAML file that holds a mapping.
 
     Args:
         loader: PyYAML's loader.
         what: what the mapping holds, for the error of a file without one.
+        raw: the content of the file, if it has been read.
 
     Raises:
         UserError: with the file, and with the line if it is known.
     """
     try:
-        data = yaml.load(path.read_text(encoding="utf-8"), loader)
+        data = yaml.load((path.read_bytes() if raw is None else raw).decode("utf-8"), loader)
     except OSError as error:
         raise UserError(f"{path}: {error.strerror}; allowed: a YAML file that can be read") from None
     except UnicodeDecodeError:

@@ -176,18 +176,20 @@ def examples_that_fit(model: nn.Module, batch: Any, device: torch.device, gpu_sh
     Args:
         gpu_share: this worker's share of its GPU; 1 or more: all of it.
     """
-    saved: dict[int, torch.Tensor] = {}
+    saved: dict[int, torch.UntypedStorage] = {}
 
     def keep(x: torch.Tensor) -> torch.Tensor:
-        saved.setdefault(x.untyped_storage().data_ptr(), x)
-        return x
+        # The storage stays alive, so that no other tensor gets its address. The tensor itself may belong to the graph,
+        # which would then hold itself for ever: Python's garbage collector does not see into the graph.
+        saved.setdefault(x.untyped_storage().data_ptr(), x.untyped_storage())
+        return x.new_empty(0)
 
     was_training = model.training
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda x: x):
         model.train()(batch)
     model.train(was_training)
     weights = {p.untyped_storage().data_ptr() for p in model.parameters()}
-    seen = sum(x.untyped_storage().nbytes() for place, x in saved.items() if place not in weights)
+    seen = sum(storage.nbytes() for place, storage in saved.items() if place not in weights)
     per_example = max(1.0, _BACKWARD * seen / len(batch))
     budget = float(_CPU_BYTES)
     if device.type == "cuda":

@@ -12,7 +12,6 @@ from contextlib import contextmanager
 import torch
 import torch.distributed as dist
 
-from edp.spec import UserError
 from trainables.config import BERTSpec, TrainingSpec, TrialSpec
 from trainables.features.encoded_corpus import EncodedCorpus
 from trainables.models import JointModel, build_model
@@ -40,11 +39,7 @@ def pick_device(training: TrainingSpec) -> torch.device:
 
 
 def new_model(spec: TrialSpec, corpus: EncodedCorpus, device: torch.device) -> JointModel:
-    """Return the model that a trial starts with, on `device`. All workers get the same weights.
-
-    Raises:
-        TrialFailed: if the corpus lacks what the heads begin with (`trainables.training.public_heads`).
-    """
+    """Return the model that a trial starts with, on `device`. All workers get the same weights."""
     model = build_model(
         spec.model,
         corpus.labels,
@@ -54,10 +49,7 @@ def new_model(spec: TrialSpec, corpus: EncodedCorpus, device: torch.device) -> J
     )
     if begins_public(spec.model):
         assert isinstance(spec.model, BERTSpec), "only its heads begin at public weights"
-        try:
-            start = public_start(spec.model, corpus)
-        except UserError as error:
-            raise TrialFailed(str(error)) from error
+        start = public_start(spec.model, corpus)
         if start is not None:
             model.load_state_dict(start)
     return model.to(device)

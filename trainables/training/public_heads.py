@@ -9,18 +9,18 @@ Shapes: h hidden, d width of a vector of `States`, c scores of a head, k tags, i
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import sqrt
 from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn.functional import cross_entropy
+from torch.nn.functional import cross_entropy, dropout
 
-from edp.spec import UserError
 from trainables.config import BERTSpec
 from trainables.config.keys import cache_key
-from trainables.features.batch import Batch
+from trainables.features.batch import Batch, StateInputs
 from trainables.features.encoded_corpus import EncodedCorpus
 from trainables.features.name_scores import NameScores
 from trainables.features.states import CONSTANT, Moments, has_states, moments_file, state_names
@@ -31,6 +31,8 @@ Weights = dict[str, Tensor]
 
 _STEPS, _RATE, _MOMENTUM = 200, 60.0, 0.9
 """Full-batch steps on the text. More change little: the text is small, and the loss convex."""
+_DROPOUT = 0.5
+"""Share of a state's numbers that a step leaves out. It lowers the SER of the schema alone on SNIPS from 31 to 28 %."""
 _AT_ONCE = 512
 """Utterances of a pass."""
 _WITHOUT = {"schema_weight": 0.0, "name_prior": 0.0}
@@ -40,9 +42,6 @@ def public_start(spec: BERTSpec, corpus: EncodedCorpus) -> Weights | None:
     """Return the public weights that the heads of `spec` begin with; None if they begin at zero.
 
     A corpus without text, such as the shadow corpus, has no weights of a schema.
-
-    Raises:
-        UserError: if the last layer of the encoder is not read.
     """
     start = None
     if spec.name_prior:
@@ -56,13 +55,8 @@ def public_start(spec: BERTSpec, corpus: EncodedCorpus) -> Weights | None:
 
 
 def from_names(spec: BERTSpec, corpus: EncodedCorpus) -> Weights:
-    """Return heads whose scores are those of the labels' names (`trainables.features.name_scores`).
-
-    Raises:
-        UserError: if the last layer of the encoder is not read.
-    """
+    """Return heads whose scores are those of the labels' names (`trainables.features.name_scores`)."""
     assert spec.features is not None, "BERTSpec requires it with a prior"
-    wanted = f"model.name_prior = {spec.name_prior:g}"
     scores, model = NameScores.load(corpus.folder), _new_heads(spec, corpus)
     names, sentence = state_names(spec, corpus.labels)
     found = {name: torch.zeros_like(weight) for name, weight in model.state_dict().items()}
@@ -76,17 +70,12 @@ def from_names(spec: BERTSpec, corpus: EncodedCorpus) -> Weights:
         return weight_xh.double() @ back_hh.T, constant_x / CONSTANT
 
     if corpus.labels.has_slots:
-        last = [number for number, name in enumerate(names) if name.endswith(f"_{_last_layer(corpus)}")]
-        if not last:
-            raise UserError(
-                f"{wanted}: scores of names are of the encoder's last layer; allowed: 0, or "
-                f"model.features.layers with {_last_layer(corpus)}"
-            )
-        weight_kh, constant_k = in_vectors(names[last[0]], len(names), scores.tag_kh, scores.tag_k)
+        last = next(number for number, name in enumerate(names) if name.endswith(f"_{_last_layer(corpus)}"))
+        weight_kh, constant_k = in_vectors(names[last], len(names), scores.tag_kh, scores.tag_k)
         hidden = weight_kh.shape[1]
         slots = found["slot_head.weight"]
         weight_kd = torch.zeros(len(weight_kh), slots.shape[1], dtype=torch.float64)
-        weight_kd[:, last[0] * hidden : (last[0] + 1) * hidden] = weight_kh
+        weight_kd[:, last * hidden : (last + 1) * hidden] = weight_kh
         weight_kd[:, -1] = constant_k
         found["slot_head.weight"] = _of_codes(weight_kd, model.codes_ck)
     if corpus.labels.has_intents:
@@ -144,17 +133,29 @@ def from_text(
     batches: list[Batch] = [corpus.batch("schema", order_n[at : at + _AT_ONCE]) for at in range(0, size, _AT_ONCE)]
     tokens = sum(int(batch.lengths_b.sum()) for batch in batches)
     optimizer = torch.optim.SGD(model.parameters(), lr=_RATE, momentum=_MOMENTUM)
-    for _ in range(_STEPS):
-        optimizer.zero_grad()
-        for batch in batches:
-            assert batch.tags_bt is not None, "batches of a corpus have labels"
-            assert batch.intent_b is not None, "batches of a corpus have labels"
-            output = model.outputs(batch)
-            slots = model.crf.nll(output.emissions_btk, batch.tags_bt, output.mask_bt).sum() / tokens
-            intents = cross_entropy(output.intent_logits_bi, batch.intent_b, reduction="sum") / size
-            (slots + intents).backward()
-        optimizer.step()
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)  # of dropout
+        for _ in range(_STEPS):
+            optimizer.zero_grad()
+            for batch in batches:
+                assert batch.tags_bt is not None, "batches of a corpus have labels"
+                assert batch.intent_b is not None, "batches of a corpus have labels"
+                output = model.outputs(_with_dropout(batch))
+                slots = model.crf.nll(output.emissions_btk, batch.tags_bt, output.mask_bt).sum() / tokens
+                intents = cross_entropy(output.intent_logits_bi, batch.intent_b, reduction="sum") / size
+                (slots + intents).backward()
+            optimizer.step()
     return {name: weight.detach() for name, weight in model.state_dict().items()}
+
+
+def _with_dropout(batch: Batch) -> Batch:
+    """Return a batch whose states lack a random share of their numbers, but not the constant."""
+    inputs = batch.inputs
+    assert isinstance(inputs, StateInputs), "heads read states"
+    token_nd, sentence_bd = (
+        torch.cat([dropout(x[:, :-1], _DROPOUT), x[:, -1:]], 1) for x in (inputs.token_nd, inputs.sentence_bd)
+    )
+    return replace(batch, inputs=StateInputs(token_nd, sentence_bd))
 
 
 def _new_heads(spec: BERTSpec, corpus: EncodedCorpus) -> JointModel:

@@ -5,7 +5,6 @@ This file does not import PyTorch, so that processes that only pass on messages 
 
 from __future__ import annotations
 
-import itertools
 import uuid
 from collections import Counter
 from collections.abc import Callable
@@ -62,9 +61,15 @@ def run_job(
     """
     job_id = job_id or uuid.uuid4().hex
     ray.get(queue.submit.remote(job_id, job))
-    for place in itertools.count():
+    place = 0
+    while True:
         kind, payload = ray.get(queue.next_message.remote(job_id, place))
+        place += 1
         match kind:
+            case "lost":
+                on_news(News("the process with its messages died; it will resume from its last epoch", waits=True))
+                ray.get(queue.submit.remote(job_id, job))
+                place = 0
             case "started":
                 on_news(News())
             case "restarted":
@@ -80,7 +85,36 @@ def run_job(
                 raise TrialError(payload)
             case "stopped":
                 raise TrialStopped(payload)
-    raise AssertionError("every job ends with a result, a failure or a stop")
+
+
+SHORT_OF_MEMORY = (
+    "a machine is short of memory, so Ray ended processes on it; close other programs there, or ask for less in "
+    "recipe.yaml: training.workers, training.memory_batch, resources.share"
+)
+
+_DEATHS = (
+    ray.exceptions.RayActorError,
+    ray.exceptions.WorkerCrashedError,
+    ray.exceptions.NodeDiedError,
+    ray.exceptions.LocalRayletDiedError,
+    ray.exceptions.ObjectLostError,
+    ray.exceptions.RaySystemError,
+    ray.exceptions.RpcError,
+    ray.exceptions.ActorUnschedulableError,
+    ray.exceptions.TaskUnschedulableError,
+)
+
+
+def death_in(error: BaseException | None) -> str | None:
+    """Return in words that a process of Ray died, or was killed for want of memory; None for any other error."""
+    died = None
+    while error is not None:
+        if isinstance(error, ray.exceptions.OutOfMemoryError) or "low on memory" in str(error):
+            return SHORT_OF_MEMORY
+        if isinstance(error, _DEATHS):
+            died = f"a process that it needs died ({type(error).__name__.partition('(')[0]})"
+        error = error.__cause__ or error.__context__
+    return died
 
 
 _NAME = "edp_sweep"

@@ -2,7 +2,11 @@
 
 All workers of a group run the same job at once. Rank 0 reports each epoch, and then one end. If the group dies, its job
 is handed to the new group and resumes from its checkpoint. A job whose group dies several times without an epoch in
-between ends as failed, and the next job gets a new group.
+between ends as failed, and the next job gets a new group. A job that is not to blame is stopped instead, and may be
+resumed: Ray killed the workers for want of memory, or no group could be started.
+
+If the queue itself dies, Ray starts it again, with nothing in it. It then refuses the group of its former life, and the
+sender of a job submits it again.
 """
 
 from __future__ import annotations
@@ -11,6 +15,7 @@ import asyncio
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import ray
@@ -19,12 +24,13 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from trainables.records.job import Stop, TrialJob
 from trainables.records.pareto import Metrics
 
-Kind = Literal["started", "restarted", "notice", "epoch", "result", "failed", "stopped"]
+Kind = Literal["started", "restarted", "lost", "notice", "epoch", "result", "failed", "stopped"]
 Message = tuple[Kind, Any]
 """A message about a job: its kind, and what belongs to it.
 
 - ("started", None): a group has begun to run the job.
 - ("restarted", reason): the group has died, and the job waits for the next one.
+- ("lost", None): the queue died, and does not know the job any more.
 - ("notice", line): a worker is silent, or gives signs of life again.
 - ("epoch", (epochs done, metrics)): an epoch has ended.
 - ("result", TrialResult), ("failed", reason) or ("stopped", reason): the last message. A stopped job may be resumed
@@ -42,6 +48,19 @@ PATIENCE_S = 60.0
 
 RETRIES = 3
 """Number of times that a job is handed out again without an epoch's progress, or that an idle group is restarted."""
+
+
+@dataclass(frozen=True)
+class Death:
+    """The cause of a group's end."""
+
+    reason: str
+    process: bool
+    """True: a process has died. False: a worker has raised an error, and its note, if any, is the reason."""
+    again: bool = True
+    """True: the job is worth another try."""
+    memory: bool = False
+    """True: Ray killed a process because its machine was short of memory, for which the job may not be to blame."""
 
 
 class JobQueue:
@@ -83,6 +102,13 @@ class JobQueue:
                 self._end_all(self._closed or "")
             self._changed.notify_all()
 
+    async def begin(self, generation: int) -> bool:
+        """Serve the group of this generation, from 1 on, and no other; return False if no group is needed any more."""
+        async with self._changed:
+            self._generation = generation
+            self._changed.notify_all()
+            return self._closed is None
+
     async def next_job(self, rank: int, generation: int) -> tuple[str, TrialJob] | None:
         """Wait for the next job of `rank`; return None if this generation gets no more jobs."""
 
@@ -123,6 +149,8 @@ class JobQueue:
 
         Rank 0 waits so that early stopping takes effect at the epoch that it was decided on.
         """
+        if generation != self._generation:
+            return Stop("another group runs the job", measure=False)
         async with self._changed:
             if self._is_current(job_id, generation):
                 self._deaths = 0
@@ -150,18 +178,10 @@ class JobQueue:
         if generation == self._generation:
             self._note = self._note or reason
 
-    async def died(self, reason: str, *, process: bool, again: bool) -> bool:
-        """Record the end of the group, and end its job or hand it out again.
-
-        Args:
-            process: True: a process has died. False: a worker has raised, and its note, if any, is the reason.
-            again: True: the job is worth another try.
-
-        Returns:
-            True if the group is to be started again.
-        """
+    async def died(self, death: Death) -> None:
+        """Record the end of the group, and end its job or hand it out again."""
         async with self._changed:
-            reason, self._note = reason if process else self._note or reason, ""
+            reason, self._note = death.reason if death.process else self._note or death.reason, ""
             handed = self._in_flight()
             self._generation += 1
             self._cursor, self._beats, self._reported = {}, {}, {}
@@ -170,19 +190,21 @@ class JobQueue:
                 self._end_all(reason)
             elif handed:
                 self._deaths += 1
-                if not again:
+                often = f"its workers died {self._deaths} times without an epoch in between: {reason}"
+                if not death.again:
                     self._end(("failed", reason))
-                elif self._deaths > RETRIES:
-                    self._end(
-                        ("failed", f"its workers died {self._deaths} times without an epoch in between: {reason}")
-                    )
-                else:
+                elif self._deaths <= RETRIES:
                     self._add(("restarted", reason))
+                elif death.memory:
+                    self._end(("stopped", reason))
+                else:
+                    self._end(("failed", often))
             self._changed.notify_all()
-            return self._closed is None
 
     async def next_message(self, job_id: str, place: int) -> Message:
         """Wait for message number `place` about a job, counted from 0."""
+        if job_id not in self._log:
+            return "lost", None
         while True:
             async with self._changed:
                 with suppress(TimeoutError):
@@ -201,13 +223,13 @@ class JobQueue:
             self._changed.notify_all()
 
     async def close(self, reason: str) -> None:
-        """Accept no more jobs. Workers leave when the queue is empty; later jobs fail."""
+        """Accept no more jobs. Workers leave when the queue is empty; later jobs are stopped."""
         async with self._changed:
             self._closed = self._closed or reason
             self._changed.notify_all()
 
     async def abandon(self, reason: str) -> None:
-        """Fail every job that has not ended, because the group will not be started again."""
+        """Stop every job that has not ended, because the group will not be started again."""
         async with self._changed:
             self._end_all(self._note or reason)
             self._changed.notify_all()
@@ -243,7 +265,7 @@ class JobQueue:
         """End all jobs that have not ended, and accept no more."""
         self._closed = self._closed or reason
         while self._ended < len(self._jobs):
-            self._end(("stopped", self._stop) if self._stop is not None else ("failed", reason))
+            self._end(("stopped", self._stop or reason))
 
     def _end(self, message: Message) -> None:
         """Add the last message about the first job that has not ended."""
@@ -257,10 +279,10 @@ class JobQueue:
 
 
 class StopSignal:
-    """A signal that stops the jobs of all queues that were added, and of those that are added later."""
+    """A signal that stops the jobs of `queues`, of all queues that were added, and of those that are added later."""
 
-    def __init__(self) -> None:
-        self._queues: list[Any] = []
+    def __init__(self, *queues: Any) -> None:
+        self._queues = list(queues)
         self._reason: str | None = None
 
     async def add(self, queue: Any) -> None:
@@ -280,15 +302,20 @@ class StopSignal:
         return self._reason
 
 
+RESTARTS = 20
+"""Number of times that Ray starts an actor of `colocated_actor` again whose process has died."""
+
+
 def colocated_actor(kind: Callable[..., Any], *args: Any) -> Any:
-    """Start an actor of the class `kind` on the caller's node.
+    """Start an actor of the class `kind` on the caller's node. If its process dies, Ray starts it and its calls again.
 
     Ray places an actor that asks for no CPUs on any node. If that node went away, a healthy trial would lose its
     messages.
     """
     here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
     actors: Any = ray.remote(kind)
-    return actors.options(num_cpus=0, scheduling_strategy=here).remote(*args)
+    again = {"max_restarts": RESTARTS, "max_task_retries": -1}
+    return actors.options(num_cpus=0, scheduling_strategy=here, **again).remote(*args)
 
 
 @contextmanager

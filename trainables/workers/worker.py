@@ -58,7 +58,9 @@ def run_trial(job: TrialJob, report: Report) -> TrialResult | None:
     checkpoint = load_checkpoint(job.output, spec)
     trainer = _trainer(job, corpus, device, checkpoint)
     released = trainer.released
-    objects = dist.new_group(backend="gloo")  # predictions and answers are pickled; NCCL moves tensors of GPUs only
+    # Predictions and answers are pickled; NCCL moves tensors of GPUs only. A new group for each trial costs memory that
+    # PyTorch never gives back.
+    objects = dist.group.WORLD if dist.get_backend() == "gloo" else dist.new_group(backend="gloo")
     seconds = checkpoint.seconds if checkpoint is not None else []
     # Without an attack or without privacy there is no trade-off that an earlier epoch could be better in.
     keep = job.keep if job.attack is not None and spec.training.method != "sgd" else 1
@@ -102,7 +104,8 @@ def run_trial(job: TrialJob, report: Report) -> TrialResult | None:
             write_ledger(trainer.ledger, job.output)  # the executed steps, in the place of those that were planned
         raise
     finally:
-        dist.destroy_process_group(objects)
+        if objects is not dist.group.WORLD:
+            dist.destroy_process_group(objects)
     if log is None or final is None:
         return None
     final |= on_validation(log.curve[-1])

@@ -7,13 +7,13 @@ laptop, where starting eight processes takes longer than a small trial.
 
 from __future__ import annotations
 
+import itertools
 import os
 import socket
 import threading
 import time
 import uuid
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +26,8 @@ from trainables.records.files import disk_full
 from trainables.records.job import GROUP_THREAD, Stop, TrialFailed, TrialJob, TrialLeft, TrialResult
 from trainables.records.pareto import Metrics
 from trainables.training.process import keep_freed_memory
-from trainables.workers.client import GroupSpec, OnEpoch, OnNews, run_job
-from trainables.workers.job_queue import BEAT_S, PATIENCE_S, JobQueue, Kind, colocated_actor
+from trainables.workers.client import SHORT_OF_MEMORY, GroupSpec, OnEpoch, OnNews, death_in, run_job
+from trainables.workers.job_queue import BEAT_S, PATIENCE_S, Death, JobQueue, Kind, colocated_actor
 from trainables.workers.worker import run_trial
 
 # Ray Train's reports and teardown wait for its health check. Its default of a second is long beside a short trial.
@@ -75,19 +75,17 @@ class WorkerGroup:
 
     def _keep_alive(self) -> None:
         """Run the group, and start it again while the queue asks for it; runs in a thread of its own."""
-        reason, generation, again = "the worker group has ended", 0, True
+        reason = "the worker group has ended"
         try:
-            while again:
-                again = False
+            for generation in itertools.count(1):
+                if not ray.get(self.queue.begin.remote(generation)):
+                    return
                 try:
                     self._trainer(generation).fit()
                 except Exception as error:
                     if self._gone:
                         return
-                    death = _death(error)
-                    reason = death.reason
-                    again = ray.get(self.queue.died.remote(reason, process=death.process, again=death.again))
-                    generation += 1
+                    ray.get(self.queue.died.remote(_death(error)))
         except Exception as error:
             reason = f"the worker group could not go on: {_one_line(error)}"
         finally:
@@ -196,33 +194,22 @@ def _beat(queue: Any, rank: int, generation: int) -> None:
             time.sleep(BEAT_S)
 
 
-@dataclass(frozen=True)
-class _Death:
-    """The cause of a group's end."""
-
-    reason: str
-    process: bool
-    """True: a process has died. False: a worker has raised an error."""
-    again: bool
-    """True: the job is worth another try."""
-
-
-def _death(error: Exception) -> _Death:
+def _death(error: Exception) -> Death:
     """Return the cause of a group's end. The death of a process comes first, since its peers' errors follow from it."""
     failures: dict[int, Exception] = {
         rank: getattr(failure, "health_check_failure", failure)
         for rank, failure in getattr(error, "worker_failures", {}).items()
     }
+    cause = getattr(error, "controller_failure", error)
+    if any(death_in(one) == SHORT_OF_MEMORY for one in (*failures.values(), cause)):
+        return Death(SHORT_OF_MEMORY, process=True, memory=True)
     for rank, failure in sorted(failures.items()):
-        if isinstance(failure, ray.exceptions.RayActorError | ray.exceptions.OutOfMemoryError):
-            memory = isinstance(failure, ray.exceptions.OutOfMemoryError) or "low on memory" in str(failure)
-            why = "was killed: the node is out of memory" if memory else "has died"
-            return _Death(f"worker {rank} {why}", process=True, again=True)
+        if isinstance(failure, ray.exceptions.RayActorError):
+            return Death(f"worker {rank} has died", process=True)
     for rank, failure in sorted(failures.items()):
         raised = getattr(failure, "_base_exc", failure)
-        return _Death(f"worker {rank}: {_one_line(raised)}", process=False, again=isinstance(raised, _MAY_PASS))
-    cause = getattr(error, "controller_failure", error)
-    return _Death(f"the worker group could not go on: {_one_line(cause)}", process=True, again=True)
+        return Death(f"worker {rank}: {_one_line(raised)}", process=False, again=isinstance(raised, _MAY_PASS))
+    return Death(f"the worker group could not go on: {_one_line(cause)}", process=True)
 
 
 def _one_line(error: BaseException) -> str:

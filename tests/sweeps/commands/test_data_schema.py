@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,9 @@ import pytest
 from tests.conftest import Command
 from tests.support import writers
 from trainables.corpora import generate
+from trainables.corpora.schema import find_schema
+from trainables.corpora.schema_text import make_text, marked
+from trainables.corpora.text_overlap import text_overlap
 
 CORPUS = generate("video", 300, seed=5)
 
@@ -49,6 +53,45 @@ def test_without_a_schema_the_labels_in_few_utterances_are_counted(mine: Path, c
     assert code == 0, err
     assert "labels: 50, read off this corpus and taken to be public; " in out
     assert "stand in fewer than 10 training utterances" in out
+
+
+def test_the_holder_of_the_data_is_told_how_much_of_a_schemas_text_is_in_the_corpus(
+    mine: Path, command: Command
+) -> None:
+    copied = [marked(one) for one in CORPUS if one.intent == "play_video"][:3]
+    Path("s.yaml").write_text(
+        json.dumps({"intents": {"play_video": {"samples": copied}, "other": {"samples": ["nothing of the kind"]}}})
+    )
+    tags = [tag[2:] for one in CORPUS for tag in one.tags if tag != "O"]
+    whole = json.loads(Path("s.yaml").read_text()) | {"slots": sorted(set(tags))}
+    Path("s.yaml").write_text(json.dumps(whole))
+    code, out, err = command("data", "check", mine.name, "--schema", "s.yaml", "--json")
+    assert code == 0, err
+    found = json.loads(out)["schema_text"]
+    text = make_text(find_schema("s.yaml", "x").schema.text)
+    assert found == asdict(text_overlap(text, CORPUS))
+    assert found["exact"] >= 3
+    code, out, err = command("data", "check", mine.name, "--schema", "s.yaml")
+    assert f"schema: its text has {found['text']:,} utterances, and this corpus {found['corpus']:,} distinct" in out
+    assert f"{found['exact']:,} are in both word for word" in out
+    assert "are private data: no ε covers them" in out
+    # Without samples there is no text, and without a schema nothing to say.
+    Path("s.yaml").write_text(json.dumps(whole | {"intents": ["play_video", "other"]}))
+    for words in (("--schema", "s.yaml"), ()):
+        code, out, _ = command("data", "check", mine.name, *words)
+        assert "private data" not in out
+
+
+def test_what_was_not_read_of_a_schema_is_said(mine: Path, command: Command) -> None:
+    Path("nlu.yml").write_text(
+        "nlu:\n- regex: zip\n- intent: play_video\n  examples: |\n    - play\n- intent: b\n  examples: |\n    - c [d]\n"
+    )
+    says = "regexes (1), samples with brackets that mark no entity (1)"
+    code, out, err = command("data", "check", mine.name, "--schema", "nlu.yml")
+    assert code == 0, err
+    assert f"not read of the schema: {says}\n" in out
+    code, out, err = command("data", "text", "nlu.yml")
+    assert f"not read: {says}\n" in out
 
 
 @pytest.mark.parametrize(

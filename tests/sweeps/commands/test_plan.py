@@ -11,7 +11,9 @@ import yaml
 
 from edp.accounting.epsilon import epsilon
 from edp.ledger import Ledger
-from sweeps.commands.plan import _chosen
+from sweeps.commands.plan import _chosen, _settings
+from sweeps.config.loading import load_recipe
+from sweeps.config.pricing import SelectionStrategy
 from sweeps.store.lock import LOCK
 from sweeps.store.sweep import Sweep
 from tests.conftest import TINY_RECIPE, Command
@@ -48,6 +50,20 @@ def test_a_stand_in_that_holds_the_corpus_is_refused_with_a_plan_and_without(
         assert "search.proxy = other: " in err.splitlines()[-1]
         assert "(100.00%) are in it too" in err.splitlines()[-1]
     assert not list((tmp_path / "runs").rglob("recipe.yaml"))
+
+
+def test_a_proxy_may_have_a_schema_which_is_then_that_of_the_searched_corpus(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text("slots: [city]\nsamples: ['to [rome](city)']")
+    _, recipe = load_recipe("atis_private", [f"search.proxy={{path: {path}, schema: {path}}}"])
+    way = SelectionStrategy("proxy", 0.0, 8.0, 8.0, 1, "")
+    _, searched = load_recipe("atis_private", _settings(way, recipe))
+    assert searched.search.proxy is None
+    assert searched.corpus == recipe.search.proxy
+    assert (searched.corpus.path, searched.corpus.schema) == (str(path), str(path))
+    _, recipe = load_recipe("atis_private", ["search.proxy={name: clinc-text, path: clinc150, format: schema}"])
+    _, searched = load_recipe("atis_private", _settings(way, recipe))
+    assert searched.corpus.path == "clinc150", "a name that comes along is no path"
 
 
 @pytest.mark.slow

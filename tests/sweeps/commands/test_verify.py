@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from edp.mechanism import Mechanism
-from sweeps.commands.verify import EXAMPLES, load, small
+from edp.spec import UserError
+from sweeps.commands.verify import EXAMPLES, load, small, verify_with_bar
 from sweeps.config.loading import RECIPES, recipe_names, write_yaml
 from tests.conftest import Command
 from tests.support.tiny import spec
@@ -43,6 +44,12 @@ def test_a_violation_is_named_and_exit_code_1(config: Path, command: Command, mo
     assert code == 1
     assert "VIOLATION" in out
     assert "one unit can move" in out
+
+
+@pytest.mark.slow
+def test_with_a_time_limit_it_stops_once_it_expects_to_take_longer() -> None:
+    with pytest.raises(UserError, match=r"it would take about \d+ s; --verify measures them all the same"):
+        verify_with_bar(spec(), 0.0)
 
 
 @pytest.mark.slow

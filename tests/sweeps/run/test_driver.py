@@ -13,6 +13,7 @@ from typing import Any
 import optuna
 import pytest
 from optuna.trial import TrialState
+from ray.tune.search import Searcher
 
 from edp.accounting.epsilon import epsilon
 from edp.ledger import Ledger
@@ -24,6 +25,7 @@ from sweeps.run.trial import Suggestion
 from tests.support import studies
 from tests.support.studies import ToldTrials
 from trainables.records.job import TrialResult
+from trainables.workers.client import SHORT_OF_MEMORY
 
 EXAMPLES = 1_350
 
@@ -190,6 +192,32 @@ def test_interrupted_trials_are_asked_again_first_and_count_once(tmp_path: Path)
     assert retried.number == cut.number != done.number, "one number, however often it goes on"
     assert requeue_interrupted(again) == 1
     assert suggest(trials(one, again, tmp_path / "d"), "d").number == cut.number
+
+
+def test_a_trial_that_a_death_has_cut_off_is_not_charged_and_goes_on(tmp_path: Path) -> None:
+    one = recipe("search.sampler=random")
+    known = study(one)
+    search = trials(one, known, tmp_path)
+    cut = suggest(search, "a")
+    search.driver.on_trial_complete("a", error=True)
+    assert search.driver.stopped == "the process that reports on a trial died 4 times; see Ray's logs"
+    assert search.driver.suggest("b") == Searcher.FINISHED
+    assert [trial.state for trial in known.trials] == [TrialState.RUNNING]
+    assert requeue_interrupted(known) == 0
+    assert suggest(trials(one, known, tmp_path / "again"), "a").params == cut.params
+
+
+def test_a_trial_without_enough_memory_goes_on_once_and_fails_the_second_time(tmp_path: Path) -> None:
+    one = recipe("search.sampler=random")
+    known = study(one)
+    for session in ("first", "second"):
+        search = trials(one, known, tmp_path / session)
+        suggest(search, "a")
+        search.driver.on_trial_result("a", {"message": ("left", SHORT_OF_MEMORY)})
+        search.driver.on_trial_complete("a")
+        assert search.driver.stopped == (SHORT_OF_MEMORY if session == "first" else None)
+        assert requeue_interrupted(known) == (0 if session == "first" else 1)
+    assert known.trials[-1].user_attrs["reason"] == SHORT_OF_MEMORY
 
 
 _POINTS = [{"C": 0.25, "z0": 0.125, "decay": "linear", "tau": 0.3}, {"z0": 0.5, "decay": "none"}]

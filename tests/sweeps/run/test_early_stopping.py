@@ -97,6 +97,16 @@ def test_a_trial_of_the_first_front_is_never_stopped(points: list[tuple[float, f
         assert reason is None or beaten
 
 
+def test_a_stopper_that_is_started_again_knows_what_the_trials_have_reported(tmp_path: Path) -> None:
+    for number, curve in enumerate([*GOOD, [(1.0, 0.53, 6.0)]]):
+        write_curve(
+            [{"valid_ser": ser, "valid_mia_auc": auc, "epsilon": 10**cost} for ser, auc, cost in curve],
+            tmp_path / str(number),
+        )
+    made = Stopper(StopSpec(grace_epochs=2, margin=0.1), 8, 1, tmp_path)
+    assert made.after_epoch(len(GOOD), 2, (0.99, 0.53, 6.3)) is not None
+
+
 def test_a_trial_that_goes_on_from_a_checkpoint_is_judged_by_its_whole_curve() -> None:
     made = stopper(*GOOD)
     made.seen(9, [(1.0, 0.53, 6.0), (0.3, 0.53, 6.2)])

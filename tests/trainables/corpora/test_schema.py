@@ -63,9 +63,9 @@ def written(folder: Path, text: str) -> Path:
 
 
 def test_a_list_and_a_mapping_say_the_same_and_every_name_is_text(tmp_path: Path) -> None:
-    listed = read_schema(written(tmp_path, "intents: [yes, 2, book]\nslots: [city]"), "x")
+    listed = read_schema(written(tmp_path, "intents: [yes, 2, book]\nslots: [city]"), "x").schema
     mapped = "intents: {book: {description: Book a seat}, 2: , yes: null}\nslots:\n  city: {}\n"
-    assert listed.names == read_schema(written(tmp_path, mapped), "x").names
+    assert listed.names == read_schema(written(tmp_path, mapped), "x").schema.names
     assert listed.names == LabelNames(("2", "book", "yes"), ("city",))
 
 
@@ -243,7 +243,7 @@ def test_a_skeleton_is_a_schema_of_the_labels_that_a_person_must_review(tmp_path
     odd = [utterance("a b", "B-yes I-yes", "no"), utterance("a", "B-2", "x: y"), utterance("c", "O", "ünï # 'q' \"")]
     text = skeleton(Labels.of(odd), "mine")
     assert text.startswith("# The labels of corpus mine, read off the corpus itself. REVIEW THIS FILE")
-    names = read_schema(written(tmp_path, text), "x").names
+    names = read_schema(written(tmp_path, text), "x").schema.names
     assert names == LabelNames(tuple(sorted(one.intent for one in odd)), ("2", "yes"))
 
 

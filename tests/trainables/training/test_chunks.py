@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
@@ -95,6 +96,36 @@ def test_a_chunk_holds_what_a_gib_does() -> None:
     assert small == pytest.approx(large, rel=0.2)
     # The input and its exponential are kept: 8,000 bytes; as much again for the backward pass.
     assert (1 << 30) / 32_000 < small < (1 << 30) / 8_000
+
+
+class _Doubled(torch.autograd.Function):
+    """A function that keeps its own output."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        doubled = 2 * x
+        ctx.save_for_backward(doubled)
+        return doubled
+
+
+class _Doubling(_Squares):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        doubled: torch.Tensor = _Doubled.apply(x * self.weight)
+        return doubled.sum(1)
+
+
+@pytest.mark.parametrize("model", [_Squares, _Doubling])
+def test_measuring_how_many_examples_fit_leaves_nothing_in_memory(model: type[_Squares]) -> None:
+    """A worker of a sweep measures it in each trial; their graphs stayed in its memory."""
+
+    def tensors() -> int:
+        gc.collect()
+        return sum(issubclass(type(one), torch.Tensor) for one in gc.get_objects())
+
+    before = tensors()
+    for _ in range(3):
+        examples_that_fit(model(), torch.ones(4, 1000), torch.device("cpu"))
+    assert tensors() == before
 
 
 def test_workers_that_share_a_gpu_share_its_memory(monkeypatch: pytest.MonkeyPatch) -> None:
