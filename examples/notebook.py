@@ -52,6 +52,6 @@ def main(name: str | None = None, storage: Path = Path("runs")) -> None:
 
 if __name__ == "__main__":
     try:
-        main(*sys.argv[1:2])
+        main(sys.argv[1] if len(sys.argv) > 1 else None)
     except UserError as error:
         sys.exit(str(error))

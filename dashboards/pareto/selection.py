@@ -200,9 +200,8 @@ def picking(app: Dash, source: Source, output: Path, tracking_uri: str | None, t
         found, file = source.read()[1], free_file(source.sweep, output)
         there = "" if file == output else f", since {output.name} is there already and no pick of this sweep"
         candidate = found.candidates.get(selected or "")
-        return ["writes ", html.Code(str(file)), there], parts.outside_line(
-            found, candidate, limits
-        ) if candidate else ""
+        excluded = parts.outside_line(found, candidate, limits) if candidate else ""
+        return ["writes ", html.Code(str(file)), there], excluded
 
     @app.callback(
         Output("picked", "children"),
