@@ -111,12 +111,12 @@ def test_the_loss_is_that_of_a_softmax_a_corpus(place: Path) -> None:
             state = states[inputs.first_bt[0, position]]
             names = objective.kinds(state)[kinds] + objective.tag_names(state[None])[0]
             right = [pool.tag_columns[x].label for x in own_tags].index(tag)
-            for weight, scores in ((1.0, objective.tags(state)), (0.5, names)):
+            for weight, scores in ((1.0, objective.tags(state)), (1.0, names)):
                 slot_loss -= weight * float(scores[own_tags].log_softmax(0)[right])
         if own_intents:
             right = [pool.intent_columns[x].label for x in own_intents].index(utterance.intent)
             text = states.mean(0)
-            for weight, scores in ((0.4, objective.intents(text)), (0.2, objective.intent_names(text[None])[0])):
+            for weight, scores in ((0.4, objective.intents(text)), (0.4, objective.intent_names(text[None])[0])):
                 intent_loss -= weight * float(scores[own_intents].log_softmax(0)[right])
     assert float(found) == pytest.approx(slot_loss / tokens + intent_loss / len(rows), rel=1e-4)
 
