@@ -18,6 +18,7 @@ from tests.support.frozen_heads import PRIVATE, model_spec, trial_spec
 from trainables.config import BERTSpec, CorpusSpec, HeadSpec
 from trainables.corpora import load_corpus
 from trainables.corpora.schema_text import Samples, make_text
+from trainables.corpora.types import NO_INTENT, Splits, Utterance
 from trainables.features.compute_states import frozen_encoder, hidden_states
 from trainables.features.encoded_corpus import EncodedCorpus
 from trainables.features.encoding import encode
@@ -229,3 +230,25 @@ def _new(folder: Path, place: Path) -> Path:
 def test_priors_that_mean_nothing_are_refused(encoder: Path, changes: dict[str, Any], says: str) -> None:
     with pytest.raises(ValueError, match=says):
         spec_of(encoder, **changes)
+
+
+@pytest.mark.parametrize("task", ["intents", "slots"])
+@pytest.mark.slow
+def test_a_task_of_intents_or_slots_alone_begins_at_public_heads_too(encoder: Path, tmp_path: Path, task: str) -> None:
+    def alone_of(utterances: list[Utterance]) -> list[Utterance]:
+        if task == "slots":
+            return [one._replace(intent=NO_INTENT) for one in utterances]
+        return [one._replace(tags=("O",) * len(one.tags)) for one in utterances]
+
+    spec = spec_of(encoder, **PRIORS)
+    splits = load_corpus(CorpusSpec.model_validate(PRIVATE))
+    parts = {name: alone_of(getattr(splits, name)) for name in ("train", "valid", "test")}
+    encode(Splits(**parts), spec, tmp_path / "private-0", text=alone_of(TEXT))
+    ensure_states([tmp_path / "private-0"], [spec], lambda line: None)
+    corpus = EncodedCorpus.open(tmp_path / "private-0").for_model(spec)
+    net = new_model(trial_spec(spec), corpus, torch.device("cpu"))
+    (weight,) = net.parameters()
+    assert float(weight.detach().abs().max()) > 0
+    found = net.predict(corpus.batch("schema", np.arange(corpus.size("schema"))))
+    assert found.loss_b is not None
+    assert bool(found.loss_b.isfinite().all())
