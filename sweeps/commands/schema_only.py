@@ -33,7 +33,7 @@ def schema_only_command(
     text = public_text(spec.corpus)
     if not text:
         raise UserError(
-            f"corpus.schema = {spec.corpus.schema}: there are no samples in it to learn from; "
+            f"corpus.schema = {spec.corpus.schema or 'null'}: there are no samples in it to learn from; "
             "allowed: a schema with samples"
         )
     with Progress(err) as progress:
@@ -44,5 +44,5 @@ def schema_only_command(
     if as_json:
         print_json({"recipe": stem, "schema": spec.corpus.schema, "text": len(text), "metrics": metrics})
         return
-    valid = f"validation SER {metrics['valid_ser']:.2%}"
+    valid = f"validation SER {metrics['valid_ser']:.1%}"
     print_line(out, f"the schema alone: {valid}, {utility_words(metrics)}; no private utterance taught it, so ε = 0")

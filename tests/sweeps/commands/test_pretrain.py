@@ -26,7 +26,14 @@ from tests.support import writers
 from tests.support.public import CORPORA, settings
 from trainables.corpora import PUBLIC, generate
 
-FILES = ["config.json", "model.safetensors", "pretraining.json", "tokenizer.json", "utterances.npy"]
+FILES = [
+    "config.json",
+    "model.safetensors",
+    "names.safetensors",
+    "pretraining.json",
+    "tokenizer.json",
+    "utterances.npy",
+]
 BENCHMARKS = {"atis", "snips", "nlu_eval"}
 
 
