@@ -101,11 +101,11 @@ def _parts(bundle: Path, spec: TrialSpec) -> dict[str, str]:
     return {
         "private part": f"heads, {sum(tensor.numel() for tensor in saved.values()):,} weights",
         "public part": f"encoder {about['pretrained']}, {about['weights']:,} weights, SHA-256 {about['digest']}",
-        **_public_start(spec),
+        **public_start(spec),
     }
 
 
-def _public_start(spec: TrialSpec) -> dict[str, str]:
+def public_start(spec: TrialSpec) -> dict[str, str]:
     """Return what the heads began at in words; {} if they began at zero."""
     model = spec.model
     assert isinstance(model, BERTSpec), "CLC has no heads on states"

@@ -12,13 +12,17 @@ from edp.accounting.epsilon import epsilon, epsilon_user
 from edp.ledger import planned_ledger
 from edp.spec import EDPSpec
 from sweeps.store.records import Point
+from tests.support.frozen_heads import model_spec, trial_spec
 from tests.support.studies import RECIPE
 from tests.support.tiny import spec
+from trainables.config import TrialSpec
 
 
-def answers(unit: str, most: int | None, users: int | None, **edp: Any) -> dict[str, Answer]:
+def answers(
+    unit: str, most: int | None, users: int | None, trial: TrialSpec | None = None, **edp: Any
+) -> dict[str, Answer]:
     settings = {"unit": unit, "z0": 4.0, "reproducible_noise": None, **edp}
-    trial = spec(training={"method": "dpsgd", "batch_size": 10}, edp=settings)
+    trial = trial or spec(training={"method": "dpsgd", "batch_size": 10}, edp=settings)
     run: dict[str, Any] = {"epochs": 2, "micro_batches": 10, "steps_per_epoch": 5, "rate": 0.2}
     ledger = planned_ledger(EDPSpec(unit=unit, z0=4.0), single_example=unit == "example", **run)
     ledger = ledger.model_copy(update={"most_of_a_user": most})
@@ -56,3 +60,17 @@ def test_where_they_are_not_known_the_question_is_open() -> None:
     assert "Nothing bounds the number of utterances of one person" in found[ASKED].text
     assert found[ASKED].open
     assert "of a user" not in found["What are ε and δ?"].text
+
+
+SAMPLES = "Where do the samples of the schema come from?"
+
+
+def test_who_wrote_the_samples_that_the_heads_began_at_is_an_open_question() -> None:
+    assert SAMPLES not in answers("example", None, None)
+    model = model_spec(Path("encoder")).model_copy(update={"schema_weight": 0.5})
+    trial = trial_spec(model)
+    assert SAMPLES not in answers("example", None, None, trial)  # it has no schema
+    corpus = trial.corpus.model_copy(update={"schema": "communication"})
+    found = answers("example", None, None, trial.model_copy(update={"corpus": corpus}))[SAMPLES]
+    assert "the samples of communication" in found.text
+    assert found.open

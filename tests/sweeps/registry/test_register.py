@@ -13,9 +13,11 @@ from mlflow.exceptions import MlflowException
 from mlflow.pyfunc import PyFuncModel
 
 from edp.spec import UserError
+from sweeps.registry.bundle import public_start
 from sweeps.registry.card import model_card, privacy_tags
 from sweeps.registry.serving import _pieces
 from sweeps.tracking.tracker import Tracker
+from tests.support import frozen_heads
 from tests.support.encoder_folders import make_encoder
 from tests.support.registering import METRICS, MODELS, TASKS, Kept, trial_spec
 from trainables.corpora.types import split_blanks
@@ -197,3 +199,15 @@ def test_a_long_utterance_is_no_burden_to_the_short_ones() -> None:
         assert len(piece) == 1 or len(piece) * max(lengths[place] for place in piece) <= 4096
     assert [1] in pieces
     assert [4] in pieces
+
+
+def test_the_public_heads_that_a_model_began_at_are_named_with_who_says_that_they_are_public() -> None:
+    model = frozen_heads.model_spec(Path("encoder"))
+    assert public_start(frozen_heads.trial_spec(model)) == {}
+    both = model.model_copy(update={"name_prior": 0.5, "schema_weight": 0.5})
+    spec = frozen_heads.trial_spec(both)
+    assert public_start(spec) == {"the heads began at": "0.5 of the scores of the labels' names"}
+    spec = spec.model_copy(update={"corpus": spec.corpus.model_copy(update={"schema": "mine.yaml"})})
+    words = public_start(spec)["the heads began at"]
+    assert "0.5 of heads that learnt from the samples of the schema mine.yaml" in words
+    assert "whoever wrote them says that they are public" in words
