@@ -82,6 +82,8 @@ def test_a_slider_filters_charts_and_table(page: Any, swept: tuple[Path, dict[st
     n = len(sers)
     page.check("#dominated input")
     page.wait_for_function("n => document.querySelectorAll('button.row').length == n", arg=n)
+    page.locator("button.row").first.click()  # nothing is recommended here, so nothing is selected
+    settled(page, "#chosen", "Trial")
     page.focus("#limit-ser")
     page.keyboard.press("Home")  # the smallest SER of all, rounded down: nothing is left
     settled(page, "#remain", f"0 of {n} remain")
@@ -90,10 +92,11 @@ def test_a_slider_filters_charts_and_table(page: Any, swept: tuple[Path, dict[st
     while float(page.input_value("#limit-ser")) < sers[0]:
         page.keyboard.press("ArrowRight")
     left = sum(ser <= float(page.input_value("#limit-ser")) for ser in sers)
-    assert 1 <= left < n
+    assert left >= 1
     settled(page, "#remain", f"{left} of {n} remain")
     page.wait_for_function("n => document.querySelectorAll('button.row').length == n", arg=left)
-    assert page.inner_text("[id*=limit-text][id*=ser]").startswith("≤ ")
+    limit = page.inner_text("[id*=limit-text][id*=ser]")
+    assert limit.startswith("≤ ") or left == n  # all models may have one SER
     page.click("#reset")
     settled(page, "#remain", f"{n} of {n} remain")
     assert page.inner_text("[id*=limit-text][id*=ser]") == "no limit"
