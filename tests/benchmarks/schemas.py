@@ -32,7 +32,7 @@ from sweeps.run.frozen_states import ensure_states
 from sweeps.run.prepare import encode_missing, locate, read_missing
 from trainables.config import BERTSpec, TrialSpec
 from trainables.corpora import load_corpus
-from trainables.corpora.schema import whole_schema
+from trainables.corpora.schema import public_text, whole_schema
 from trainables.corpora.schema_text import Samples, make_text
 from trainables.features.encoded_corpus import EncodedCorpus, Split
 from trainables.features.encoding import encode
@@ -117,9 +117,11 @@ def _encoded(base: TrialSpec, texts: dict[int, list[Any]], cache: Path) -> Encod
 
     prepared = locate(base, cache)
     encode_missing(base, prepared, read_missing(base, prepared), say)
+    every = [one for text in texts.values() for one in text]
     folder = prepared.corpus.with_name(f"{prepared.corpus.name}-texts")
-    if not folder.is_dir():
-        every = [one for text in texts.values() for one in text]
+    if every == public_text(base.corpus):  # which the corpus is encoded with
+        folder = prepared.corpus
+    elif not folder.is_dir():
         features = EncodedCorpus.open(prepared.corpus).features()
         encode(load_corpus(base.corpus), base.model, folder, features=features, text=every)
     ensure_states([folder], [base.model], say)
