@@ -268,7 +268,8 @@ def connect(address: str, **options: Any) -> Any:
         except ConnectionError:
             raise no_cluster(address) from None
         except Exception as error:
-            if "timed out during startup" not in str(error):
+            # Also "Timed out waiting for file …": a process of Ray has died before it wrote its port.
+            if "timed out" not in str(error).lower():
                 raise
             ray.shutdown()
     raise TrialError("Ray does not start on this machine, which may be overloaded; try again later")
