@@ -180,6 +180,7 @@ def _of_one_column(predict: Callable[..., list[Prediction]]) -> Callable[..., li
     return checked
 
 
-# Around the method as MLflow has wrapped it: a check in the method itself would come after the conversion to a list.
-setattr(UtteranceModel, "predict", _of_one_column(UtteranceModel.predict))  # noqa: B010 (mypy allows no assignment)
+# MLflow replaces `predict` when the class is made, and turns a data frame into a list before it calls ours. So the check
+# must be put around MLflow's method, afterwards. Assigning to a method is a type error, hence `setattr`.
+setattr(UtteranceModel, "predict", _of_one_column(UtteranceModel.predict))  # noqa: B010 (see above)
 set_model(UtteranceModel())

@@ -9,19 +9,10 @@ import pytest
 from rich.console import Console
 
 from sweeps.run.progress import Progress
-from tests.support.terminal import Terminal
+from tests.support.terminal import RESULT, Terminal
 from tests.support.waiting import wait_for
 
 PARAMS = {"C": 0.25, "z0": 1.66e-06, "decay": "exponential", "tau": 0.35}
-RESULT = {
-    "valid_ser": 0.2,
-    "ser": 0.3,
-    "mia_auc": 0.55,
-    "epsilon": 15.0,
-    "epsilon_paper": 4.0,
-    "trial_seconds": 40.0,
-    "gpu_seconds": 66.0,
-}
 
 
 def _progress(columns: int, lines: int = 40) -> tuple[Terminal, Progress]:

@@ -9,18 +9,10 @@ import pytest
 from rich.console import Console
 
 from sweeps.run.progress import Progress
+from tests.support.terminal import RESULT
 
 PARAMS = {"C": 1.0, "z0": 0.1, "decay": "none", "tau": 0.0}
 EPOCH = {"valid_ser": 0.25, "epsilon": 12.0, "epsilon_paper": 3.0, "gpu_seconds": 33.0, "worker_seconds": 33.0}
-RESULT = {
-    "valid_ser": 0.2,
-    "ser": 0.3,
-    "mia_auc": 0.55,
-    "epsilon": 15.0,
-    "epsilon_paper": 4.0,
-    "trial_seconds": 40.0,
-    "gpu_seconds": 66.0,
-}
 AUDITED = RESULT | {"epsilon": 3e12, "epsilon_paper": 7.5e11, "epsilon_audited": 0.0229}
 
 

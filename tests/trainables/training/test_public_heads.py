@@ -25,6 +25,7 @@ from trainables.features.encoding import encode
 from trainables.features.name_scores import NAMES, readable
 from trainables.features.pretrained import check_pretrained
 from trainables.models import JointModel
+from trainables.models.heads import Heads
 from trainables.training.process import alone, new_model
 from trainables.training.public_heads import from_names, from_text, public_start
 from trainables.training.trainer import Trainer
@@ -162,7 +163,7 @@ def test_scores_are_those_of_the_public_heads_plus_those_of_private_ones_from_ze
             trainer.run_epoch(epoch)
         ended = trainer.released.state_dict()
 
-        class OnTop(type(net)):  # type: ignore[misc]
+        class OnTop(Heads):
             """Private heads from zero, whose scores are added to fixed public ones."""
 
             def outputs(self, batch: Any) -> Any:
