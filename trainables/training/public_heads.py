@@ -28,6 +28,7 @@ from trainables.models import JointModel, build_model
 from trainables.records.files import reading, save_tensors
 
 Weights = dict[str, Tensor]
+"""The state of `trainables.models.heads.Heads`: `slot_head.weight` and `intent_head.weight`, (C, D) each."""
 
 _STEPS, _RATE, _MOMENTUM = 200, 60.0, 0.9
 """Full-batch steps on the text. More change little: the text is small, and the loss convex."""
@@ -42,6 +43,9 @@ def public_start(spec: BERTSpec, corpus: EncodedCorpus) -> Weights | None:
     """Return the public weights that the heads of `spec` begin with; None if they begin at zero.
 
     A corpus without text, such as the shadow corpus, has no weights of a schema.
+
+    Args:
+        corpus: the corpus as `spec` reads it (`EncodedCorpus.for_model`).
     """
     start = None
     if spec.name_prior:
@@ -55,7 +59,10 @@ def public_start(spec: BERTSpec, corpus: EncodedCorpus) -> Weights | None:
 
 
 def from_names(spec: BERTSpec, corpus: EncodedCorpus) -> Weights:
-    """Return heads whose scores are those of the labels' names (`trainables.features.name_scores`)."""
+    """Return heads whose scores are those of the labels' names (`trainables.features.name_scores`).
+
+    Scores are linear in the raw state x, and x = P⁻¹ z + mean for a whitened state z, so they are linear in z as well.
+    """
     assert spec.features is not None, "BERTSpec requires it with a prior"
     scores, model = NameScores.load(corpus.folder), _new_heads(spec, corpus)
     names, sentence = state_names(spec, corpus.labels)
