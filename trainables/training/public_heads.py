@@ -61,7 +61,7 @@ def public_start(spec: BERTSpec, corpus: EncodedCorpus) -> Weights | None:
 def from_names(spec: BERTSpec, corpus: EncodedCorpus) -> Weights:
     """Return heads whose scores are those of the labels' names (`trainables.features.name_scores`).
 
-    Scores are linear in the raw state x, and x = P⁻¹ z + mean for a whitened state z, so they are linear in z as well.
+    Scores are linear in the raw state x, and x = z P⁻¹ + mean for a whitened state z, so they are linear in z as well.
     """
     assert spec.features is not None, "BERTSpec requires it with a prior"
     scores, model = NameScores.load(corpus.folder), _new_heads(spec, corpus)
