@@ -107,7 +107,8 @@ def _of_codes(weight_xd: Tensor, codes_cx: Tensor | None) -> Tensor:
 
 def _kept_from_text(spec: BERTSpec, corpus: EncodedCorpus, start: Weights | None) -> Weights:
     """Return `from_text`, from the file that an earlier training kept, if there is one."""
-    key = cache_key(spec.model_copy(update={"schema_weight": 0.0, "pretrained": None}), corpus.digest)
+    training = [_STEPS, _RATE, _MOMENTUM, _DROPOUT]
+    key = cache_key(training, spec.model_copy(update={"schema_weight": 0.0, "pretrained": None}), corpus.digest)
     path = Path(corpus.folder, "public", f"heads-{key}.pt")
     if not path.is_file():
         path.parent.mkdir(exist_ok=True)
