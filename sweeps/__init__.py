@@ -9,9 +9,14 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 from edp.lazy import lazy_exports
+
+# If a call to the raylet fails, Ray ends this process at once and without a word when the process of this id is dead
+# or, without an id, when this process has lost its parent (nohup, a container). Ray reads it when it is imported.
+os.environ.setdefault("RAY_RAYLET_PID", f"{os.getpid()}")
 
 __all__ = [
     "Point",

@@ -31,6 +31,7 @@ from sweeps.run.prepare import Prepared, check_encoders, encode_missing, ensure_
 from sweeps.run.progress import Progress
 from sweeps.run.resources import Placement, placement
 from sweeps.run.schema_only import has_text, keep_schema_only
+from sweeps.run.last_words import spoken_for
 from sweeps.run.session import interruptible, ray_session, stopping_jobs, worker_group
 from sweeps.run.trials import release_best, run_baseline, run_trials
 from sweeps.run.watch import leave, ray_liveness, stall_reporter
@@ -263,13 +264,19 @@ def run_to_end(
         _finish(sweep, recipe, tracker, "stopped", what, progress)
 
     def last_words(what: str) -> None:
+        hush()
         progress.last_words(f"{what}; {how}")
 
     def give_up() -> None:
         leave(BY_CTRL_C, farewell, last_words, exit_code(BY_CTRL_C))
 
     try:
-        with ray_liveness(farewell, last_words), stall_reporter(progress, placed.group), interruptible():
+        with (
+            spoken_for(f"the sweep's process was ended from outside, or by Ray; {how}", progress.console) as hush,
+            ray_liveness(farewell, last_words),
+            stall_reporter(progress, placed.group),
+            interruptible(),
+        ):
             base = recipe.baseline()
             progress.expect(sweep.record.wanted, 0, recipe.training.epochs)
             progress.step("encoding the corpora")

@@ -139,6 +139,8 @@ class MortalSweep:
                 return f"fault: it hangs; {self._last_line()}"
             time.sleep(0.2)
         self.driver.kill_everything()
+        if code == 1:
+            time.sleep(0.5)  # its last words may come from another process
         if code == -signal.SIGKILL:
             return "stopped: killed"
         if "Traceback" in self.driver.said() or "this is a bug" in self.driver.said():

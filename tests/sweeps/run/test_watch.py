@@ -1,11 +1,16 @@
-"""A process that listens, one that is gone, one that is busy."""
+"""A process that listens, one that is gone, one that is busy; a driver that outlives Ray's raylet."""
 
 from __future__ import annotations
 
 import socket
+import subprocess
+import sys
 from pathlib import Path
 
+import pytest
+
 from sweeps.run.watch import _ask
+from tests.support.waiting import wait_for
 
 
 def test_a_listener_is_told_from_one_that_is_gone(tmp_path: Path) -> None:
@@ -31,3 +36,26 @@ def test_a_listener_that_takes_nobody_is_busy_and_not_gone(tmp_path: Path) -> No
         listener.listen(0)
         first.connect(place)
         assert _ask(place) == "silent"
+
+
+_OUTLIVES = """
+import os, sys, time
+if os.fork():
+    os._exit(0)
+while os.getppid() != 1:
+    time.sleep(0.01)
+import sweeps, ray
+ray.init(num_cpus=1, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+os.kill(ray._private.worker._global_node.all_processes["raylet"][0].process.pid, 9)
+time.sleep(1)
+ray.shutdown()
+open(sys.argv[1], "w").close()
+"""
+
+
+@pytest.mark.stress
+def test_a_driver_without_a_parent_outlives_its_raylet(tmp_path: Path) -> None:
+    """Without `sweeps` Ray ends such a driver in `shutdown`, with code 1 and without a word."""
+    end = tmp_path / "end"
+    subprocess.run([sys.executable, "-c", _OUTLIVES, str(end)], check=True, capture_output=True, timeout=200)
+    wait_for(end.exists)
