@@ -27,11 +27,11 @@ from sweeps.config.target_epsilon import check_batches, check_candidates
 from sweeps.run.address import check_address, ray_address
 from sweeps.run.capacity import check_memory
 from sweeps.run.corpus_budget import open_budget
+from sweeps.run.last_words import spoken_for
 from sweeps.run.prepare import Prepared, check_encoders, encode_missing, ensure_attack, num_privacy_units, open_corpora
 from sweeps.run.progress import Progress
 from sweeps.run.resources import Placement, placement
 from sweeps.run.schema_only import has_text, keep_schema_only
-from sweeps.run.last_words import spoken_for
 from sweeps.run.session import interruptible, ray_session, stopping_jobs, worker_group
 from sweeps.run.trials import release_best, run_baseline, run_trials
 from sweeps.run.watch import leave, ray_liveness, stall_reporter
