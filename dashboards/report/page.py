@@ -355,8 +355,11 @@ def _public_heads(spec: TrialSpec) -> list[str]:
     if not isinstance(model, BERTSpec):
         return []
     found = ["scores of the labels' names"] if model.name_prior else []
-    if model.schema_weight and schema is not None:
-        found.append(f"heads from the samples of the schema {schema}, which whoever wrote them says are public")
+    of_samples = ["heads"] if model.schema_weight else []
+    of_samples += ["scores of slots by intent"] if model.slot_prior else []
+    if of_samples and schema is not None:
+        what = " and ".join(of_samples)
+        found.append(f"{what} from the samples of the schema {schema}, which whoever wrote them says are public")
     return found
 
 

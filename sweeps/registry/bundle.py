@@ -99,7 +99,7 @@ def _parts(bundle: Path, spec: TrialSpec) -> dict[str, str]:
     saved = torch.load(bundle / "model.pt", map_location="cpu", weights_only=True)["state_dict"]
     about = encoder_of(bundle / "features")
     return {
-        "private part": f"heads, {sum(tensor.numel() for tensor in saved.values()):,} weights",
+        "private part": f"heads, {sum(saved[name].numel() for name in saved if name.endswith('weight')):,} weights",
         "public part": f"encoder {about['pretrained']}, {about['weights']:,} weights, SHA-256 {about['digest']}",
         **public_start(spec),
     }
@@ -110,10 +110,12 @@ def public_start(spec: TrialSpec) -> dict[str, str]:
     model = spec.model
     assert isinstance(model, BERTSpec), "CLC has no heads on states"
     found = [f"{model.name_prior:g} of the scores of the labels' names"] if model.name_prior else []
-    if model.schema_weight and spec.corpus.schema is not None:
+    if (model.schema_weight or model.slot_prior) and spec.corpus.schema is not None:
+        learnt = [f"{model.schema_weight:g} of heads that learnt from"] if model.schema_weight else []
+        learnt += [f"{model.slot_prior:g} of what the slots of an intent are in"] if model.slot_prior else []
         found.append(
-            f"{model.schema_weight:g} of heads that learnt from the samples of the schema {spec.corpus.schema}, if it "
-            "has any; whoever wrote them says that they are public"
+            f"{' and '.join(learnt)} the samples of the schema {spec.corpus.schema}, if it has any; whoever wrote them "
+            "says that they are public"
         )
     return {"the heads began at": "; ".join(found)} if found else {}
 

@@ -37,9 +37,8 @@ from trainables.corpora.schema_text import Samples, make_text
 from trainables.features.encoded_corpus import EncodedCorpus, Split
 from trainables.features.encoding import encode
 from trainables.measure.predictions import collect_predictions, utility_metrics
-from trainables.models import JointModel
-from trainables.training.process import new_model
-from trainables.training.public_heads import Weights, from_text, public_start
+from trainables.models import JointModel, build_model
+from trainables.training.public_heads import Weights, from_text, public_start, slots_of_intents
 from trainables.training.trainer import Trainer
 
 _CPU = torch.device("cpu")
@@ -80,21 +79,20 @@ def _rows(asked: argparse.Namespace, cache: Path) -> list[dict[str, Any]]:
     corpus, model = _encoded(base, texts, cache), base.model
     assert isinstance(model, BERTSpec), "the recipe trains heads"
     ends = np.cumsum([0, *map(len, texts.values())])
-    names = public_start(model.model_copy(update={"schema_weight": 0.0}), corpus)
+    names = public_start(model.model_copy(update={"schema_weight": 0.0, "slot_prior": 0.0}), corpus)
     rows = []
     for at, (number, text) in enumerate(texts.items()):
-        learnt = from_text(model, corpus, names, np.arange(ends[at], ends[at + 1])) if text else names
+        alone, start = _starts(model, corpus, names, np.arange(ends[at], ends[at + 1])) if text else (None, names)
         row: dict[str, Any] = {
             "corpus": base.corpus.name,
             "samples_an_intent": number,
             "samples": _first(schema.text, number).count,
             "text": len(text),
             "in_the_corpus": len({one.tokens for one in text} & said),
-            "schema_alone": _measured(base, corpus, learnt) if text else None,
+            "schema_alone": _measured(base, corpus, alone) if alone else None,
         }
         for epsilon, recipe in recipes.items():
             spec, began = resolve(recipe, {}, corpus.size("train")).spec, time.process_time()
-            start = _weighted(names, learnt, model.schema_weight)
             row[f"epsilon_{epsilon}"] = [_trained(_with_seed(spec, seed), corpus, start) for seed in range(asked.seeds)]
             row["cpu_seconds"] = round((time.process_time() - began) / asked.seeds, 1)
         rows.append(row)
@@ -128,32 +126,32 @@ def _encoded(base: TrialSpec, texts: dict[int, list[Any]], cache: Path) -> Encod
     return EncodedCorpus.open(folder).for_model(base.model)
 
 
-def _weighted(names: Weights | None, learnt: Weights | None, weight: float) -> Weights | None:
-    if learnt is None or names is None:
-        return None if learnt is None else {name: weight * one for name, one in learnt.items()}
-    return {name: names[name] + weight * (learnt[name] - names[name]) for name in learnt}
+def _starts(model: BERTSpec, corpus: EncodedCorpus, names: Weights, rows_n: np.ndarray) -> tuple[Weights, Weights]:
+    """Return the state of heads of the text alone, and that of heads which begin at a part of it."""
+    learnt = from_text(model, corpus, names, rows_n)
+    slots = {"slots_ik": model.slot_prior * slots_of_intents(corpus, rows_n)} if model.slot_prior else {}
+    part = {name: names[name] + model.schema_weight * (learnt[name] - names[name]) for name in names}
+    return learnt | slots, part | slots
 
 
 def _with_seed(spec: TrialSpec, seed: int) -> TrialSpec:
     return spec.model_copy(update={"training": spec.training.model_copy(update={"seed": seed})})
 
 
-def _model(spec: TrialSpec, corpus: EncodedCorpus, start: Weights | None) -> JointModel:
-    bare = spec.model.model_copy(update={"schema_weight": 0.0, "name_prior": 0.0})
-    model = new_model(spec.model_copy(update={"model": bare}), corpus, _CPU)
-    if start is not None:
-        model.load_state_dict(start)
+def _model(spec: TrialSpec, corpus: EncodedCorpus, start: Weights) -> JointModel:
+    model = build_model(spec.model, corpus.labels, seed=0, state_sizes=corpus.state_sizes)
+    model.load_state_dict(start, strict=False)  # without text, intents tell nothing of slots
     return model
 
 
-def _trained(spec: TrialSpec, corpus: EncodedCorpus, start: Weights | None) -> dict[str, float]:
+def _trained(spec: TrialSpec, corpus: EncodedCorpus, start: Weights) -> dict[str, float]:
     trainer = Trainer(_model(spec, corpus, start), corpus, spec, _CPU)
     for epoch in range(spec.training.epochs):
         trainer.run_epoch(epoch)
     return _sers(trainer.released, corpus)
 
 
-def _measured(spec: TrialSpec, corpus: EncodedCorpus, start: Weights | None) -> dict[str, float]:
+def _measured(spec: TrialSpec, corpus: EncodedCorpus, start: Weights) -> dict[str, float]:
     return _sers(_model(spec, corpus, start), corpus)
 
 

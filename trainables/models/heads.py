@@ -94,6 +94,8 @@ class Heads(JointModel):
             self.slot_head = TokenLinear(sizes[0], self.slot_outputs)
         for parameter in self.parameters():
             nn.init.zeros_(parameter)
+        if spec.slot_prior and labels.has_intents and labels.has_slots:
+            self.slots_ik = torch.zeros(len(labels.intents), len(labels.tags))
         assert spec.pretrained is not None, "BERTSpec requires it with features"
         self.pretrained_source = spec.pretrained
         self.encoder_is_frozen = True

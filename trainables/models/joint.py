@@ -69,6 +69,11 @@ class JointModel(nn.Module, ABC):
     """The matrix that combines scores to those of tags (`trainables.models.tags.tag_codes`); None: no combination."""
     codes_ci: Tensor | None
     """The matrix that combines scores to those of intents; None: no combination."""
+    slots_ik: Tensor | None
+    """What an intent adds to the scores of tags, which is public and not trained; None: nothing.
+
+    The likelihood of tags is that given the intent. Predictions, which do not know it, add the mean over the predicted
+    intents."""
 
     def __init__(
         self, sentence_size: int, token_size: int, labels: Labels, dropout: float, head: HeadSpec = HeadSpec()
@@ -84,6 +89,7 @@ class JointModel(nn.Module, ABC):
         self.slot_head: nn.Module | None = nn.Linear(token_size, self.slot_outputs) if labels.has_slots else None
         self.register_buffer("codes_ck", codes_ck, persistent=False)
         self.register_buffer("codes_ci", codes_ci, persistent=False)
+        self.register_buffer("slots_ik", None)
         self.crf: CRF | Softmax
         if head.slots == "softmax" or not labels.has_slots:
             self.crf = Softmax(bio=head.bio and labels.has_slots)
@@ -139,10 +145,25 @@ class JointModel(nn.Module, ABC):
         assert batch.tags_bt is not None, "a loss needs labels"
         assert batch.intent_b is not None, "a loss needs labels"
         output = self.outputs(batch)
+        return self.slot_loss(output, batch) + cross_entropy(output.intent_logits_bi, batch.intent_b, reduction="none")
+
+    def slot_loss(self, output: ModelOutput, batch: Batch) -> Tensor:
+        """Return the loss of each utterance's tags, given its intent, (B,)."""
+        assert batch.tags_bt is not None, "a loss needs labels"
         # A CRF's sums over paths need the full precision.
         with torch.autocast(output.emissions_btk.device.type, enabled=False):
-            slot_loss_b = self.crf.nll(output.emissions_btk, batch.tags_bt, output.mask_bt)
-        return slot_loss_b + cross_entropy(output.intent_logits_bi, batch.intent_b, reduction="none")
+            slot_loss_b: Tensor = self.crf.nll(self._given_intents(output, batch), batch.tags_bt, output.mask_bt)
+        return slot_loss_b
+
+    def _given_intents(self, output: ModelOutput, batch: Batch | None = None) -> Tensor:
+        """Return the scores of tags (B, T, K) given the intents of `batch`, or the predicted ones without it."""
+        if self.slots_ik is None:
+            return output.emissions_btk
+        if batch is not None and batch.intent_b is not None:
+            slots_bk = self.slots_ik[batch.intent_b]
+        else:
+            slots_bk = output.intent_logits_bi.softmax(1) @ self.slots_ik
+        return output.emissions_btk + slots_bk[:, None].to(output.emissions_btk)
 
     def loss(self, batch: Batch) -> Tensor:
         """Return the loss of each utterance, as `forward` does."""
@@ -159,7 +180,7 @@ class JointModel(nn.Module, ABC):
     @torch.no_grad()
     def likeliest(self, output: ModelOutput) -> tuple[Tensor, Tensor]:
         """Return the likeliest intents (B,) and tags (B, T)."""
-        return output.intent_logits_bi.argmax(1), self.crf.viterbi(output.emissions_btk, output.mask_bt)
+        return output.intent_logits_bi.argmax(1), self.crf.viterbi(self._given_intents(output), output.mask_bt)
 
     @torch.no_grad()
     def certainty(self, output: ModelOutput, batch: Batch) -> tuple[Tensor, Tensor, Tensor | None]:
@@ -168,8 +189,11 @@ class JointModel(nn.Module, ABC):
         The loss is computed in double precision, because attacks read it: for a confident model, float32 would leave
         mostly rounding errors.
         """
-        emissions_btk = output.emissions_btk.double()
+        emissions_btk = self._given_intents(output).double()
         marginals_btk, loss_b = self.crf.certainty(emissions_btk, batch.tags_bt, output.mask_bt)
+        if self.slots_ik is not None and loss_b is not None:
+            emissions_btk = self._given_intents(output, batch).double()
+            loss_b = self.crf.certainty(emissions_btk, batch.tags_bt, output.mask_bt)[1]
         if loss_b is not None and batch.intent_b is not None:
             loss_b = loss_b + cross_entropy(output.intent_logits_bi.double(), batch.intent_b, reduction="none")
         return output.intent_logits_bi.softmax(1), marginals_btk.to(output.emissions_btk.dtype), loss_b

@@ -49,9 +49,7 @@ def new_model(spec: TrialSpec, corpus: EncodedCorpus, device: torch.device) -> J
     )
     if begins_public(spec.model):
         assert isinstance(spec.model, BERTSpec), "only its heads begin at public weights"
-        start = public_start(spec.model, corpus)
-        if start is not None:
-            model.load_state_dict(start)
+        model.load_state_dict(public_start(spec.model, corpus))
     return model.to(device)
 
 

@@ -211,3 +211,6 @@ def test_the_public_heads_that_a_model_began_at_are_named_with_who_says_that_the
     words = public_start(spec)["the heads began at"]
     assert "0.5 of heads that learnt from the samples of the schema mine.yaml" in words
     assert "whoever wrote them says that they are public" in words
+    prior = spec.model.model_copy(update={"name_prior": 0.0, "schema_weight": 0.0, "slot_prior": 0.5})
+    words = public_start(spec.model_copy(update={"model": prior}))["the heads began at"]
+    assert words.startswith("0.5 of what the slots of an intent are in the samples of the schema mine.yaml")

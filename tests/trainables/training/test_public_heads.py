@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 from torch import Tensor
+from torch.nn.functional import cross_entropy
 
 from edp.spec import UserError
 from sweeps.run.frozen_states import ensure_states
@@ -27,7 +30,7 @@ from trainables.features.pretrained import check_pretrained
 from trainables.models import JointModel
 from trainables.models.heads import Heads
 from trainables.training.process import alone, new_model
-from trainables.training.public_heads import from_names, from_text, public_start
+from trainables.training.public_heads import from_names, from_text, public_start, slots_of_intents
 from trainables.training.trainer import Trainer
 
 LAYERS = 3
@@ -64,7 +67,7 @@ def spec_of(encoder: Path, **changes: Any) -> BERTSpec:
 @pytest.fixture(scope="module")
 def folder(encoder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("corpus") / "private-0"
-    spec = spec_of(encoder, **PRIORS)
+    spec = spec_of(encoder, slot_prior=1.0, **PRIORS)
     splits = load_corpus(CorpusSpec.model_validate({**PRIVATE, "schema": "communication"}))
     encode(splits, spec, place, text=TEXT)
     ensure_states([place], [spec], lambda line: None)
@@ -133,10 +136,81 @@ def test_priors_are_weights_of_public_heads(encoder: Path, folder: Path) -> None
     text = from_text(spec, corpus, base)
     for _ in range(2):  # the second time, kept weights are read
         found = public_start(spec, corpus)
-        assert found is not None
+        assert set(found) == set(base)
         for name, weight in found.items():
             assert torch.allclose(weight, base[name] + 0.5 * (text[name] - base[name]), atol=1e-6)
-    assert public_start(spec_of(encoder), corpus) is None
+    assert not any(weight.any() for weight in public_start(spec_of(encoder), corpus).values())
+
+
+def test_an_intent_adds_how_much_likelier_its_text_has_a_slot(encoder: Path, folder: Path) -> None:
+    spec = spec_of(encoder, slot_prior=1.0)
+    corpus = EncodedCorpus.open(folder).for_model(spec)
+    found = slots_of_intents(corpus)
+    text = [(one.intent, {tag[2:] for tag in one.tags if tag != "O"}) for one in TEXT]
+    intents, labels = Counter(intent for intent, _ in text), corpus.labels
+
+    def share(intent: str, slot: str) -> float:
+        return sum(one == intent and slot in has for one, has in text) / max(1, intents[intent])
+
+    some = 0
+    for i, intent in enumerate(labels.intents):
+        for k, tag in enumerate(labels.tags):
+            mean = sum(share(one, tag[2:]) for one in labels.intents) / len(labels.intents)
+            expected = 0.0
+            if tag.startswith("B-") and mean:
+                times = intents[intent] * share(intent, tag[2:])
+                expected = math.log((times + mean) / (intents[intent] + 1) / mean)
+            assert float(found[i, k]) == pytest.approx(expected, abs=1e-5), (intent, tag)
+            some += expected > 0
+    assert some > 0
+    assert torch.equal(public_start(spec, corpus)["slots_ik"], found)
+    doubled = spec.model_copy(update={"slot_prior": 2.0})
+    assert torch.equal(public_start(doubled, corpus)["slots_ik"], 2 * found)
+
+
+def test_tags_are_scored_given_the_intent_and_predicted_given_the_predicted_ones(encoder: Path, folder: Path) -> None:
+    spec = spec_of(encoder, slot_prior=1.5, **PRIORS)
+    corpus = EncodedCorpus.open(folder).for_model(spec)
+    net = new_model(trial_spec(spec), corpus, torch.device("cpu")).eval()
+    batch = corpus.batch("train", np.arange(20))
+    assert net.slots_ik is not None
+    assert batch.tags_bt is not None
+    assert batch.intent_b is not None
+    output = net.outputs(batch)
+    given = output.emissions_btk + torch.stack([net.slots_ik[i] for i in batch.intent_b.tolist()])[:, None]
+    nll_b = net.crf.nll(given, batch.tags_bt, batch.mask_bt)
+    expected = nll_b + cross_entropy(output.intent_logits_bi, batch.intent_b, reduction="none")
+    assert torch.allclose(net.loss(batch), expected, atol=1e-5)
+    share_bi = output.intent_logits_bi.softmax(1)
+    mixed = output.emissions_btk + sum(
+        share_bi[:, i, None, None] * net.slots_ik[i] for i in range(len(corpus.labels.intents))
+    )
+    found = net.predict(batch)
+    assert torch.equal(found.tags_bt, net.crf.viterbi(mixed, batch.mask_bt))
+    assert found.loss_b is not None
+    assert torch.allclose(found.loss_b.float(), expected, atol=1e-4), "what attacks see is the loss of training"
+    assert torch.allclose(
+        found.slot_marginals_btk, net.crf.certainty(mixed.double(), None, batch.mask_bt)[0].float(), atol=1e-5
+    )
+    net.slots_ik = torch.zeros_like(net.slots_ik)
+    assert not torch.allclose(net.loss(batch), expected, atol=1e-2)
+
+
+def test_a_slot_prior_is_no_weight_and_stays_as_it_is(encoder: Path, folder: Path) -> None:
+    trial = trial_spec(spec_of(encoder, slot_prior=1.0, schema_weight=0.5), epochs=2)
+    corpus = EncodedCorpus.open(folder).for_model(trial.model)
+    with alone():
+        net = new_model(trial, corpus, torch.device("cpu"))
+        assert net.slots_ik is not None
+        before = net.slots_ik.clone()
+        trainer = Trainer(net, corpus, trial, torch.device("cpu"))
+        for epoch in range(2):
+            trainer.run_epoch(epoch)
+        released = trainer.released.state_dict()
+    assert torch.equal(released["slots_ik"], before)
+    assert before.abs().max() > 0
+    loaded = new_model(trial, corpus, torch.device("cpu"))
+    loaded.load_state_dict(released)
 
 
 def test_heads_of_text_answer_what_is_in_it(encoder: Path, folder: Path) -> None:
@@ -197,8 +271,9 @@ def test_a_corpus_without_text_begins_at_the_names_alone(encoder: Path, folder: 
     corpus = EncodedCorpus.open(folder).for_model(spec)
     for kind in ("tokens", "tags", "intents", "offsets"):
         del corpus._arrays["schema", kind]
+    spec = spec.model_copy(update={"slot_prior": 1.0})
     names, found = from_names(spec, corpus), public_start(spec, corpus)
-    assert found is not None
+    assert not found["slots_ik"].any()
     assert all(torch.equal(found[name], 0.7 * weight) for name, weight in names.items())
 
 
@@ -225,6 +300,7 @@ def _new(folder: Path, place: Path) -> Path:
     [
         ({"name_prior": 1, "features": None}, "model.name_prior = 1 has no meaning without model.features"),
         ({"schema_weight": 1, "features": None}, "model.schema_weight = 1 has no meaning without model.features"),
+        ({"slot_prior": 1, "features": None}, "model.slot_prior = 1 has no meaning without model.features"),
         ({"schema_weight": -1}, "greater than or equal to 0"),
     ],
 )
@@ -241,7 +317,7 @@ def test_a_task_of_intents_or_slots_alone_begins_at_public_heads_too(encoder: Pa
             return [one._replace(intent=NO_INTENT) for one in utterances]
         return [one._replace(tags=("O",) * len(one.tags)) for one in utterances]
 
-    spec = spec_of(encoder, **PRIORS)
+    spec = spec_of(encoder, slot_prior=1.0, **PRIORS)
     splits = load_corpus(CorpusSpec.model_validate(PRIVATE))
     parts = {name: alone_of(getattr(splits, name)) for name in ("train", "valid", "test")}
     encode(Splits(**parts), spec, tmp_path / "private-0", text=alone_of(TEXT))
