@@ -79,7 +79,13 @@ def run_command(
 
 
 def resume_command(
-    name: Name = None, storage: Storage = RUNS, tracking_uri: TrackingUri = None, as_json: Json = False
+    name: Name = None,
+    trials: Annotated[
+        int | None, typer.Option(min=1, help="run so many trials more, also of a sweep that has finished")
+    ] = None,
+    storage: Storage = RUNS,
+    tracking_uri: TrackingUri = None,
+    as_json: Json = False,
 ) -> None:
     """Go on with a sweep that was stopped, whatever stopped it, and with the release that it chooses for."""
     with busy(LIBRARIES):
@@ -87,7 +93,7 @@ def resume_command(
         from sweeps.store.plans import plan_of
 
     progress = Progress(err)
-    sweep = resume_sweep(named(storage, name, with_end=False), progress, tracking_uri)
+    sweep = resume_sweep(named(storage, name, with_end=False), progress, tracking_uri, more=trials or 0)
     if (plan := plan_of(sweep)) is not None:
         release_chosen(sweep, plan, tracking_uri, progress)
     _show(sweep, as_json)

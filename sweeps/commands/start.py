@@ -18,6 +18,7 @@ from sweeps.commands.attack_run import attack_front, not_attacked
 from sweeps.commands.finish import finish
 from sweeps.commands.stopping import SweepStopped, how_to_go_on
 from sweeps.config.choice import OLD, split_of
+from sweeps.config.configurations import all_configurations
 from sweeps.config.loading import load_recipe
 from sweeps.config.random_stopping import draw_number
 from sweeps.config.recipe import Recipe
@@ -35,9 +36,10 @@ from sweeps.run.schema_only import has_text, keep_schema_only
 from sweeps.run.session import interruptible, ray_session, stopping_jobs, worker_group
 from sweeps.run.trials import release_best, run_baseline, run_trials
 from sweeps.run.watch import leave, ray_liveness, stall_reporter
+from sweeps.store.activities import CHOSEN
 from sweeps.store.corpora import keep_corpora
 from sweeps.store.lock import claimed, driver_lock
-from sweeps.store.plans import Plan
+from sweeps.store.plans import Plan, released
 from sweeps.store.records import SweepRecord
 from sweeps.store.settings import digests_of
 from sweeps.store.storage import default_tracking_uri
@@ -114,7 +116,8 @@ def start_sweep(
             check_public(recipe.corpus, own, {"search.proxy": recipe.search.proxy})
         units = num_privacy_units(recipe.baseline(), prepared, corpora)
         check_batches(trials, units)
-        _check_budget(sweep, recipe, units, recipe.search.trials, uri, progress)
+        wanted = _each_once(recipe, recipe.search.trials, progress)
+        _check_budget(sweep, recipe, units, wanted, uri, progress)
         progress.step("starting Ray")
         with ray_session(sweep.log, progress.say):
             progress.step("opening MLflow's store")
@@ -123,9 +126,32 @@ def start_sweep(
             if recipe.search.secret:
                 tracker.stop_clock(time.time())
             progress.say(f"sweep {sweep.name}: {placed.line}; Ray's log: {sweep.log}")
-            _begin(tracker, sweep, stem, recipe, plan)
+            _begin(tracker, sweep, stem, recipe, plan, wanted)
             run_to_end(sweep, recipe, prepared, corpora, placed, tracker, progress, part_of or sweep.command("resume"))
     return sweep
+
+
+def _each_once(recipe: Recipe, wanted: int, progress: Progress, already: int = 0) -> int:
+    """Return the number of trials that run: no more than the space has configurations, since each runs once.
+
+    Args:
+        already: trials that an earlier command asked for.
+
+    Raises:
+        UserError: if those were all.
+    """
+    every = None if recipe.search.secret else all_configurations(recipe)
+    if every is None or wanted <= len(every):
+        return wanted
+    if already >= len(every):
+        raise UserError(
+            f"trials = {wanted - already}: all {len(every)} configurations of the space have run, or will; "
+            "allowed: none; `confirm` trains the best ones again"
+        )
+    progress.say(
+        f"the space has {len(every)} configurations, and each runs once: {len(every)} trials instead of {wanted}"
+    )
+    return len(every)
 
 
 def _check_budget(sweep: Sweep, recipe: Recipe, units: int, trials: int, uri: str, progress: Progress) -> None:
@@ -141,7 +167,7 @@ def _check_budget(sweep: Sweep, recipe: Recipe, units: int, trials: int, uri: st
         budget.check(of_trials(recipe, units, trials) or [], f"sweep {sweep.name}")
 
 
-def _begin(tracker: Tracker, sweep: Sweep, recipe_name: str, recipe: Recipe, plan: Plan | None) -> None:
+def _begin(tracker: Tracker, sweep: Sweep, recipe_name: str, recipe: Recipe, plan: Plan | None, wanted: int) -> None:
     """Open the sweep's own MLflow run, and write the sweep's recipe and record."""
     run_id = tracker.start(
         sweep.name,
@@ -171,7 +197,7 @@ def _begin(tracker: Tracker, sweep: Sweep, recipe_name: str, recipe: Recipe, pla
             state="running",
             tracking_uri=redacted(tracker.uri),
             run_id=run_id,
-            wanted=draw_number(recipe.search.trials) if recipe.search.secret else recipe.search.trials,
+            wanted=draw_number(wanted) if recipe.search.secret else wanted,
             pid=os.getpid(),
             end_due=True,
             settings=digests_of(recipe),
@@ -181,17 +207,18 @@ def _begin(tracker: Tracker, sweep: Sweep, recipe_name: str, recipe: Recipe, pla
 
 
 def resume_sweep(
-    sweep: Sweep, progress: Progress, tracking_uri: str | None = None, part_of: str | None = None
+    sweep: Sweep, progress: Progress, tracking_uri: str | None = None, part_of: str | None = None, more: int = 0
 ) -> Sweep:
     """Go on with a sweep that was stopped, whatever stopped it. Finished trials stay as they are.
 
     Args:
         tracking_uri: the MLflow store, if it has moved since or needs a password.
         part_of: see `start_sweep`.
+        more: trials to run besides those that the sweep has or lacks.
 
     Raises:
-        UserError: if the sweep is still running, if `tracking_uri` does not hold its run, or if the corpora or the
-            cluster no longer allow the sweep.
+        UserError: if the sweep may have no more trials, if it is still running, if `tracking_uri` does not hold its
+            run, or if the corpora or the cluster no longer allow the sweep.
         SweepStopped: if the sweep was stopped again.
     """
     with progress.doing("reading the sweep"), driver_lock(sweep.folder, sweep.name):
@@ -205,7 +232,11 @@ def resume_sweep(
         if recipe.search.secret:
             tracker.stop_clock(sweep.began)
         moved = {"tracking_uri": redacted(uri)}  # saved only after all checks, so that a refusal changes nothing
-        if record.state == "finished":
+        wanted = record.wanted
+        if more:
+            _check_open(sweep, recipe)
+            wanted = _each_once(recipe, record.wanted + more, progress, already=record.wanted)
+        if record.state == "finished" and not more:
             sweep.update(**moved)
             if recipe.search.secret:
                 release_best(sweep, tracker)  # MLflow may lack it
@@ -218,17 +249,30 @@ def resume_sweep(
         if not recipe.search.secret:  # its account counts the whole search from the beginning
             ended = sum(trial.state not in ("refused", "running", "interrupted") for trial in sweep.trials())
             units = num_privacy_units(recipe.baseline(), prepared, corpora)
-            _check_budget(sweep, recipe, units, max(0, record.wanted - ended), uri, progress)
+            _check_budget(sweep, recipe, units, max(0, wanted - ended), uri, progress)
         progress.step("starting Ray")
         with ray_session(sweep.log, progress.say):
             placed = placement(recipe.training, recipe.resources, recipe.search)
             progress.say(f"sweep {sweep.name}: {placed.line}; Ray's log: {sweep.log}")
-            sweep.update(state="running", pid=os.getpid(), error=None, end_due=True, **moved)
+            sweep.update(state="running", pid=os.getpid(), error=None, end_due=True, wanted=wanted, **moved)
             tracker.reopen(record.run_id)
             if any(split_of(point.metrics) == "test" for trial in sweep.trials() for point in trial.points):
                 progress.say(f"{OLD}They are now compared with validation figures of new trials.")
             run_to_end(sweep, recipe, prepared, corpora, placed, tracker, progress, part_of or sweep.command("resume"))
     return sweep
+
+
+def _check_open(sweep: Sweep, recipe: Recipe) -> None:
+    """Raise if more trials would change what the sweep has already given away.
+
+    Raises:
+        UserError: with the reason.
+    """
+    what = f"trials: {sweep.name} may have no more"
+    if recipe.search.secret:
+        raise UserError(f"{what}: the ε of a secret number of trials holds for the number that was drawn")
+    if (sweep.folder / CHOSEN).exists() or released(sweep) is not None:
+        raise UserError(f"{what}: its model was chosen among them and released within one ε; start another")
 
 
 def bound_trials(recipe: Recipe) -> Iterator[TrialSpec]:

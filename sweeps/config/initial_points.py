@@ -44,7 +44,8 @@ def initial_points(search: SearchSpec, space: Space, shapes: Shapes, kind: str, 
         ValueError: for a point of `search.points_to_evaluate` that is not in the space.
     """
     if search.points_to_evaluate is not None:
-        return [_own(point, space, shapes, i) for i, point in enumerate(search.points_to_evaluate)]
+        given = enumerate(search.points_to_evaluate)
+        return [under_sampler_names(one, space, shapes, f"search.points_to_evaluate[{i}]") for i, one in given]
     if search.secret:
         return []  # its trials must be independent draws
     found: list[Params] = []
@@ -73,22 +74,30 @@ def _named(point: Params, space: dict[str, Any]) -> Iterator[tuple[str, Any, Dim
             yield name, value, dimension
 
 
-def _own(point: Params, space: dict[str, Any], shapes: Shapes, i: int) -> Params:
-    """Return point `i` of `search.points_to_evaluate` under the sampler's names."""
+def under_sampler_names(point: Params, space: Space, shapes: Shapes, place: str) -> Params:
+    """Return a configuration under the names that the sampler is asked for.
+
+    Args:
+        space: as for `initial_points`, and `shapes`.
+        place: where the configuration is given, for errors.
+
+    Raises:
+        ValueError: for a configuration that is not in the space.
+    """
     found: Params = {}
     shape = {name: value for name, value in point.items() if name in SHAPE}
     if shapes and not any(shape.items() <= fitting.items() for fitting in shapes):
-        raise ValueError(f"search.points_to_evaluate[{i}]: {shape} do not fit together; allowed: one of {list(shapes)}")
+        raise ValueError(f"{place}: {shape} do not fit together; allowed: one of {list(shapes)}")
     if isinstance(space.get("tau"), dict) and "tau" in point and point.get("decay") not in ("linear", "exponential"):
         if point.get("decay") != "none" or point["tau"] != 0:
             raise ValueError(
-                f"search.points_to_evaluate[{i}].tau = {point['tau']!r}: it belongs to a decay; "
+                f"{place}.tau = {point['tau']!r}: it belongs to a decay; "
                 "allowed: together with decay = linear or exponential"
             )
         # tau = 0 is how a trial without decay is shown, so a user may copy it from there.
         point = {name: value for name, value in point.items() if name != "tau"}
     for name, value, dimension in _named(point, space):
-        path = f"search.points_to_evaluate[{i}].{name}"
+        path = f"{place}.{name}"
         if dimension is None:
             raise ValueError(
                 f"{path} = {value!r} is not searched; allowed: {', '.join(space) or 'none, the space is empty'}"

@@ -18,7 +18,6 @@ from ray.tune.search import Searcher
 
 from sweeps.config.loading import write_yaml
 from sweeps.config.recipe import Recipe
-from sweeps.config.space import ask
 from sweeps.config.spending import of_training
 from sweeps.config.target_epsilon import ConfigurationRefused, ResolvedTrial, resolve
 from sweeps.results.cost import Spent, over_budget
@@ -26,7 +25,7 @@ from sweeps.run.corpus_budget import CorpusBudget
 from sweeps.run.prepare import Prepared
 from sweeps.run.progress import Progress
 from sweeps.run.prometheus import Meter
-from sweeps.run.study import SHORT_BEFORE, set_outcome, tell_refusal
+from sweeps.run.study import SHORT_BEFORE, Asker, set_outcome, tell_refusal
 from sweeps.run.trial import Message, Suggestion
 from sweeps.run.watch import notice
 from sweeps.store.picks import heading_of
@@ -101,12 +100,15 @@ class Driver(Searcher):
         # The records are read once. Costs after that are added from the trials' reports.
         self._spent = Spent(sweep.records(study.get_trials(deepcopy=False)), sweep.record.baseline)
         self._synced = SyncedRuns(sweep)
+        self._asker = Asker(study, recipe)
         self._trials: dict[str, _Trial] = {}
         self._failures: list[str] = []
         self.stopped: str | None = None
         """The reason why trials were stopped before their end."""
         self.budget_spent: str | None = None
         """The message that the recipe's `budget` or `corpus.budget` is spent, after which no more trials start."""
+        self.exhausted = False
+        """True if all configurations of the space have run, after which no more trials start."""
 
     @property
     def gave_up(self) -> str | None:
@@ -127,8 +129,11 @@ class Driver(Searcher):
         if self.gave_up is not None or self.budget_spent is not None:
             return Searcher.FINISHED
         for _ in range(MAX_REFUSALS):
-            asked = self._study.ask()
-            params = ask(self._recipe.dimensions, asked, self._recipe.shapes)
+            found = self._asker.ask()
+            if found is None:
+                self.exhausted = True
+                break
+            asked, params = found
             try:
                 with notice("solving for the noise of a configuration", self._progress.say):
                     resolved = self._within_budget(asked, resolve(self._recipe, params, self._units))

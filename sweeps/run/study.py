@@ -16,9 +16,13 @@ from optuna.samplers import BaseSampler, GPSampler, NSGAIISampler, RandomSampler
 from optuna.trial import TrialState
 
 from edp.ledger import Ledger
+from sweeps.config.configurations import all_configurations, identity
+from sweeps.config.initial_points import under_sampler_names
 from sweeps.config.parts import Objective, SearchSpec, objective_values
 from sweeps.config.recipe import Recipe
+from sweeps.config.space import ask
 from sweeps.config.target_epsilon import BudgetExceeded, ConfigurationRefused
+from sweeps.store.records import REPEATED, number_of
 from sweeps.store.study import study_storage
 from sweeps.store.sweep import Sweep
 from trainables.records.job import Outcome
@@ -28,6 +32,8 @@ INITIAL_POINT = "initial_point"
 """Name of the attribute that holds the index of a trial's initial point."""
 SHORT_BEFORE = "short_of_memory"
 """Name of the attribute of a trial that was left because memory was short."""
+_REPEATS = 20
+"""Repeated configurations in a row after which one is drawn at random."""
 COST = "refused_epsilon"
 """Name of the attribute that holds the ε of a trial that was refused for it."""
 
@@ -104,9 +110,62 @@ def requeue_interrupted(study: optuna.Study) -> int:
                 study.enqueue_trial(queued, user_attrs={**kept, "retry_of": first})
             study._storage.set_trial_user_attr(trial._trial_id, "state", "interrupted")
             study.tell(trial.number, state=TrialState.FAIL)
-        elif trial.state.is_finished() and trial.user_attrs.get("state") not in ("interrupted", "refused"):
+        elif trial.state.is_finished() and trial.user_attrs.get("state") not in ("interrupted", "refused", REPEATED):
             ended += 1
     return ended
+
+
+class Asker:
+    """What asks the sampler of a study for configurations, each once.
+
+    A secret number of trials are independent draws, which may repeat each other.
+    """
+
+    def __init__(self, study: optuna.Study, recipe: Recipe) -> None:
+        told = [trial.user_attrs.get("params") for trial in study.get_trials(deepcopy=False)]
+        self._study, self._recipe = study, recipe
+        self._had = {identity(recipe, params) for params in told if params is not None}
+        self._every = None if recipe.search.secret else all_configurations(recipe)
+        self._random = np.random.default_rng([recipe.search.seed, len(told)])
+
+    def ask(self) -> tuple[optuna.Trial, dict[str, Any]] | None:
+        """Return a trial of the study and its configuration; None if all configurations of the space have run.
+
+        A trial whose configuration has run is told as failed, and the next one takes over its number.
+        """
+        number, repeats = None, 0
+        while (asked := self._next(at_random=repeats >= _REPEATS)) is not None:
+            params = ask(self._recipe.dimensions, asked, self._recipe.shapes)
+            key = identity(self._recipe, params)
+            if self._recipe.search.secret or key not in self._had or "retry_of" in asked.user_attrs:
+                self._had.add(key)
+                if number is not None and "retry_of" not in asked.user_attrs:
+                    asked.set_user_attr("retry_of", number)
+                return asked, params
+            number = number_of(asked) if number is None else number
+            repeats += 1
+            asked.set_user_attr("state", REPEATED)
+            self._study.tell(asked, state=TrialState.FAIL)
+        return None
+
+    def _next(self, *, at_random: bool) -> optuna.Trial | None:
+        """Return what the sampler asks for next, or a random draw; None if nothing is left."""
+        if not at_random and (self._every is None or len(self._had) < len(self._every)):
+            return self._study.ask()
+        if any(trial.state == TrialState.WAITING for trial in self._study.get_trials(deepcopy=False)):
+            return self._study.ask()  # an interrupted trial, or an initial point
+        if self._every is not None:
+            left = [params for key, params in self._every.items() if key not in self._had]
+            if not left:
+                return None
+            drawn, search = left[self._random.integers(len(left))], self._recipe
+            self._study.enqueue_trial(under_sampler_names(drawn, search.dimensions, search.shapes, "the space"))
+            return self._study.ask()
+        usual, self._study.sampler = self._study.sampler, RandomSampler(seed=int(self._random.integers(2**31)))
+        try:
+            return self._study.ask()
+        finally:
+            self._study.sampler = usual
 
 
 @dataclass(frozen=True)

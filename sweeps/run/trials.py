@@ -28,6 +28,7 @@ from sweeps.run.resources import TUNE_CPUS, Placement, at_once
 from sweeps.run.session import Workers
 from sweeps.run.study import COST, open_study, requeue_interrupted
 from sweeps.run.trial import TrialContext, tune_trial
+from sweeps.store.records import REPEATED
 from sweeps.store.sweep import Sweep
 from sweeps.text.figures import delta_remark, epsilon_digits
 from sweeps.tracking.job_run import corpus_inputs, open_baseline_run, open_trial_run, trial_run_name
@@ -140,6 +141,8 @@ def run_trials(
         raise TrialStopped(reason or "Ray Tune ended before its trials did")
     if driver.budget_spent is not None:
         progress.say(driver.budget_spent)
+    if driver.exhausted:
+        progress.say("all configurations of the space have run")
     if driver.gave_up is not None:
         raise SweepFailed(driver.gave_up)
     _check_complete(study, sweep)
@@ -165,7 +168,7 @@ def _tuner(sweep: Sweep, context: TrialContext, driver: Driver, trials: int, con
 
 def _check_complete(study: optuna.Study, sweep: Sweep) -> None:
     """Raise SweepFailed if the study has no complete trial."""
-    trials = study.get_trials(deepcopy=False)
+    trials = [one for one in study.get_trials(deepcopy=False) if one.user_attrs.get("state") != REPEATED]
     if any(trial.state == TrialState.COMPLETE for trial in trials):
         return
     costs = [trial.user_attrs[COST] for trial in trials if COST in trial.user_attrs]

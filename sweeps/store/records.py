@@ -160,8 +160,12 @@ class TrialRecord:
         }
 
 
+REPEATED = "repeated"
+"""State of a trial of the study that had the configuration of another one, and was not run."""
+
+
 def number_of(trial: FrozenTrial | Trial) -> int:
-    """Return the number of a trial and its folder. A trial that resumes an interrupted one takes over its number."""
+    """Return the number of a trial and its folder. One that follows an interrupted or repeated one has its number."""
     number: int = trial.user_attrs.get("retry_of", trial.number)
     return number
 

@@ -18,7 +18,7 @@ from edp.spec import UserError
 from sweeps.config.loading import read_yaml, write_yaml
 from sweeps.config.recipe import Recipe
 from sweeps.store.lock import is_free, is_held
-from sweeps.store.records import SweepRecord, TrialRecord, number_of, tracked_as, trial_record
+from sweeps.store.records import REPEATED, SweepRecord, TrialRecord, number_of, tracked_as, trial_record
 from sweeps.store.settings import check_settings, digests_of
 from sweeps.store.storage import check_storage, relative_store, store_here
 from sweeps.store.study import StudyGone, delete_study, read_study
@@ -70,7 +70,10 @@ class Sweep:
         check_storage(storage)
         if not is_free(sweep.folder):
             way = command_line("resume", name, storage=storage)
-            raise UserError(f"name = {name!r}: {sweep.folder} exists; choose another --name, or go on with: {way}")
+            raise UserError(
+                f"name = {name!r}: {sweep.folder} exists; choose another --name, or go on with: {way} "
+                "(--trials N: with N more)"
+            )
         return sweep
 
     @classmethod
@@ -199,7 +202,7 @@ class Sweep:
             UserError: for attributes that no driver wrote.
         """
         waiting = {number_of(trial) for trial in trials if trial.state == TrialState.WAITING}
-        found = [trial for trial in trials if trial.state != TrialState.WAITING]
+        found = [t for t in trials if t.state != TrialState.WAITING and t.user_attrs.get("state") != REPEATED]
         # An interrupted trial resumes as another trial of the study. The latest try of each number has the record.
         own = [t for t in found if t.user_attrs.get("state") != "interrupted" or number_of(t) in waiting]
         own = list({number_of(t): t for t in own}.values())

@@ -224,6 +224,15 @@ def test_refused_trials_are_tracked_with_the_reason_and_cost_nothing(
         else:
             assert trial["metrics"]["epsilon"] <= 5000
 
+    more = [*("resume", "bounded", "--trials", "1", "--storage", str(storage)), "--json"]
+    code, out, err = command(*more)
+    assert code == 0, err
+    longer = json.loads(out)
+    assert longer["trials"][: len(found["trials"])] == found["trials"], "what has run stays as it was"
+    assert [trial["state"] for trial in longer["trials"]].count("complete") == 2
+    assert longer["epsilon_of_sweep"] > found["epsilon_of_sweep"], "the ε of the choice composes on"
+    assert client.get_run(found["run_id"]).info.status == "FINISHED"
+
 
 def test_a_registered_model_is_served(
     swept: dict[str, Any],

@@ -56,8 +56,8 @@ _SISTERS = {
     "video": ("health", "communication"),
 }
 """Generated corpora that stand in as public ones."""
-_NAME_PRIOR, _SCHEMA_WEIGHT = 0.5, 0.5
-"""Weights of the scores of names, if the encoder has learnt some, and of heads of the samples."""
+_NAME_PRIOR, _SCHEMA_WEIGHT, _SLOT_PRIOR = 0.5, 0.5, 0.5
+"""Weights of the scores of names, if the encoder has learnt some, of heads of the samples, and of the slots of intents."""
 _TRIALS, _LONG_TRIALS = 6, {"bert": 2, "clc_nlu_eval": 2}
 """Of a search, and of the paper's mechanism where they are long: with them a row takes two cores at most 90 minutes."""
 _BERT_EPOCHS = {"atis": 10, "snips": 4, "nlu_eval": 6}
@@ -214,8 +214,9 @@ def private_recipe(run: Run, epsilon: float, *, schema: bool = False) -> tuple[s
         f"model.pretrained={run.encoder}",
         f"model.name_prior={_NAME_PRIOR if (Path(run.encoder).expanduser() / NAMES).is_file() else 0}",
         f"model.schema_weight={_SCHEMA_WEIGHT if schema else 0}",
+        f"model.slot_prior={_SLOT_PRIOR if schema else 0}",
     ]
-    if settings[-2] != "model.name_prior=0":  # they are of the last layer
+    if settings[-3] != "model.name_prior=0":  # they are of the last layer
         settings.append('space.model.features.layers.choice=["2+6", "2+4+6"]')
     if epsilon <= 1:  # each step has the same noise, so equal weights of the steps are best
         settings += ["training.optimizer=sgd", "training.average=0.7", "training.epochs=80", "edp.C=0.25"]
