@@ -129,7 +129,7 @@ class Asker:
         self._random = np.random.default_rng([recipe.search.seed, len(told)])
 
     def ask(self) -> tuple[optuna.Trial, dict[str, Any]] | None:
-        """Return a trial of the study and its configuration; None if all configurations of the space have run.
+        """Ask for a configuration, and return it after its trial of the study; None if the space has none left.
 
         A trial whose configuration has run is told as failed, and the next one takes over its number.
         """
