@@ -116,7 +116,7 @@ def requeue_interrupted(study: optuna.Study) -> int:
 
 
 class Asker:
-    """What asks the sampler of a study for configurations, each once.
+    """The sampler of a study, which gives each configuration once.
 
     A secret number of trials are independent draws, which may repeat each other.
     """
@@ -131,7 +131,7 @@ class Asker:
     def ask(self) -> tuple[optuna.Trial, dict[str, Any]] | None:
         """Ask for a configuration, and return it after its trial of the study; None if the space has none left.
 
-        A trial whose configuration has run is told as failed, and the next one takes over its number.
+        A trial whose configuration has run fails in the study, and the next one takes over its number.
         """
         number, repeats = None, 0
         while (asked := self._next(at_random=repeats >= _REPEATS)) is not None:

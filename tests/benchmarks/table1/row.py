@@ -57,7 +57,7 @@ _SISTERS = {
 }
 """Generated corpora that stand in as public ones."""
 _NAME_PRIOR, _SCHEMA_WEIGHT, _SLOT_PRIOR = 0.5, 0.5, 0.5
-"""Weights of the scores of names, if the encoder has learnt some, of heads of the samples, and of the slots of intents."""
+"""Weights of the scores of names, if the encoder has learnt some; of heads of the samples; of the slots of intents."""
 _TRIALS, _LONG_TRIALS = 6, {"bert": 2, "clc_nlu_eval": 2}
 """Of a search, and of the paper's mechanism where they are long: with them a row takes two cores at most 90 minutes."""
 _BERT_EPOCHS = {"atis": 10, "snips": 4, "nlu_eval": 6}
