@@ -199,7 +199,7 @@ def _train(sweep: Sweep, jobs: list[tuple[Point, TrialSpec, Path]], tracker: Tra
         encode_missing(base, prepared, corpora, progress.say, [spec for _, spec, _ in jobs])
         with (
             _between(tracker, sweep, base, prepared) as between,
-            worker_group(sweep, placed, progress) as workers,
+            worker_group(sweep, placed, recipe.resources, progress) as workers,
             stall_reporter(progress, placed.group),
             ExitStack() as stack,
         ):

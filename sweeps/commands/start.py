@@ -327,7 +327,7 @@ def run_to_end(
             encode_missing(base, prepared, corpora, progress.say, bound_trials(recipe))
             tracker.inputs(sweep.record.run_id, corpus_inputs(base, prepared.corpus, prepared.shadow, sweep))
             with (
-                worker_group(sweep, placed, progress) as workers,
+                worker_group(sweep, placed, recipe.resources, progress) as workers,
                 stopping_jobs(workers.stop_signal, progress.say, how, give_up),
             ):
                 progress.step("training the shadow model")

@@ -271,7 +271,7 @@ def _trained(
         tracked.epoch(epoch, metrics)
 
     job = TrialJob(spec, prepared.corpus, made.folder, prepared.attack, prepared.coins, with_valid)
-    with worker_group(made, placed, progress) as workers, stall_reporter(progress, placed.group):
+    with worker_group(made, placed, ResourcesSpec(), progress) as workers, stall_reporter(progress, placed.group):
         progress.step("training the shadow model")
         ensure_attack(spec, prepared, made.folder / "shadow", workers.run, progress.epoch)
         progress.step("training")

@@ -134,8 +134,8 @@ class ResourcesSpec(Frozen):
     group: Annotated[
         Literal["auto", "warm", "fresh"],
         Field(
-            description="warm: one worker group serves all trials; fresh: each trial has a TorchTrainer of its own; "
-            "auto: fresh on GPUs, warm on CPUs"
+            description="warm: a pool of worker groups, whose processes serve one trial after the other; fresh: each "
+            "trial has a TorchTrainer of its own; auto: warm"
         ),
     ] = "auto"
     share: Annotated[

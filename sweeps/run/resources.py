@@ -48,7 +48,8 @@ class Placement:
         group = self.group
         share = f"{group.gpus_per_worker:g} GPU" if group.gpus_per_worker else f"{group.cpus_per_worker:.2g} CPU"
         packed = " on one node" if group.one_node else ""
-        how = "in one warm worker group" if self.mode == "warm" else f"each in a TorchTrainer of its own{packed}"
+        many = f"in up to {self.concurrency} warm worker groups" if self.concurrency > 1 else "in one warm worker group"
+        how = f"{many}{packed}" if self.mode == "warm" else f"each in a TorchTrainer of its own{packed}"
         note = f" ({self.note})" if self.note else ""
         workers = f"{group.workers} worker{'s' if group.workers > 1 else ''}"
         return f"{self.concurrency} trial(s) at once, {workers} each, {share} a worker, {how}{note}"
@@ -68,17 +69,13 @@ def placement(training: TrainingSpec, resources: ResourcesSpec, search: SearchSp
     per_gpu = _gpus_per_worker(training, resources, gpus)
     per_cpu = _cpus_per_worker(workers, resources, cpus)
     mode: Literal["warm", "fresh"]
-    mode = resources.group if resources.group != "auto" else ("fresh" if per_gpu else "warm")
-    fits, one_node = _fitting(nodes, workers, per_cpu, per_gpu)
-    whole = 1 if mode == "warm" else fits
+    mode = "fresh" if resources.group == "fresh" else "warm"
+    whole, one_node = _fitting(nodes, workers, per_cpu, per_gpu)
     fits = whole if resources.share == "auto" else max(1, int(whole * resources.share + 1e-6))
     concurrency = min(fits, search.trials) if search.concurrency == "auto" else search.concurrency
     if concurrency > fits:
-        if mode == "warm":
-            why = "a warm worker group serves one trial at a time; allowed: 1, or --set resources.group=fresh"
-        else:
-            share = f"resources.share = {resources.share:g} of " if fits < whole else ""
-            why = f"{share}the cluster holds {fits} trial(s) of {workers} workers; allowed: at most {fits}"
+        share = f"resources.share = {resources.share:g} of " if fits < whole else ""
+        why = f"{share}the cluster holds {fits} trial(s) of {workers} workers; allowed: at most {fits}"
         raise UserError(f"search.concurrency = {concurrency} does not fit: {why}")
     gpus_here = sum(node.gpus for node in here)
     backend: Literal["gloo", "nccl"]
@@ -90,7 +87,7 @@ def placement(training: TrainingSpec, resources: ResourcesSpec, search: SearchSp
         backend=backend,
         one_node=one_node and len(nodes) > 1,
     )
-    alone = mode == "fresh" and fits == whole  # the rest of a share is for others, and not idle
+    alone = fits == whole  # the rest of a share is for others, and not idle
     notes = [_idle(training, nodes, per_cpu, per_gpu, concurrency, search.trials)] if alone else []
     if len(nodes) > len(here):
         notes.append(f"{len(here)} of at most {len(nodes)} nodes run; the others are requested")

@@ -9,7 +9,7 @@ import signal
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext, redirect_stderr, redirect_stdout, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -17,16 +17,19 @@ from typing import Any, TextIO
 
 import ray
 
+from sweeps.config.parts import ResourcesSpec
 from sweeps.run.address import check_address, folder_options, no_cluster, ray_address
 from sweeps.run.progress import Progress
-from sweeps.run.resources import Placement
+from sweeps.run.resources import Placement, at_once
 from sweeps.run.watch import notice
 from sweeps.store.sweep import Sweep
 from sweeps.text.signals import BY_CTRL_C, raise_terminated
 from trainables.records.job import TrialError, TrialJob, TrialResult, still_waits
 from trainables.training.checkpoint import discard_checkpoint
-from trainables.workers.client import OnEpoch, run_job, under_name
+from trainables.workers.client import OnEpoch, under_name
 from trainables.workers.job_queue import StopSignal, colocated_actor, ending
+from trainables.workers.leases import run_in_pool
+from trainables.workers.pool import WorkerPool
 from trainables.workers.worker_group import WorkerGroup, run_fresh
 
 _TRIES = 3
@@ -42,39 +45,45 @@ class Workers:
     """The workers of a session."""
 
     run: Callable[[TrialJob, OnEpoch], TrialResult]
-    """The function that runs one job to its end."""
+    """The function that runs one job to its end. Several threads may call it at once."""
+    at_once: Callable[[], int]
+    """The function that returns how many jobs may run at once now."""
     stop_signal: Any
     """The actor that stops all jobs at the end of their running epoch."""
-    queue: Any | None
-    """The queue of the warm group. None: every job has a group of its own."""
+    leases: Any | None
+    """The leases of the pool of warm groups. None: every job has a group of its own."""
 
 
 @contextmanager
-def worker_group(sweep: Sweep, placed: Placement, progress: Progress) -> Iterator[Workers]:
+def worker_group(sweep: Sweep, placed: Placement, resources: ResourcesSpec, progress: Progress) -> Iterator[Workers]:
     """Yield the workers of a placement while the block runs.
 
     Args:
         progress: shows what waits for its workers, and news of the workers.
     """
-    storage = sweep.folder / "ray"
+    storage, most = sweep.folder / "ray", at_once(placed, resources, progress.say)
 
     def run(job: TrialJob, on_epoch: OnEpoch) -> TrialResult:
         name = job.output.name
         progress.waits(name)
         on_news = functools.partial(progress.news, name)
-        if group is not None:
-            result = run_job(group.queue, job, on_epoch, on_news=on_news)
+        if pool is not None:
+            result = run_in_pool(pool.leases, job, on_epoch, on_news=on_news)
         else:
             where = f"{sweep.name}-{name}"
             result = run_fresh(job, placed.group, storage, where, on_epoch, stop_signal=stop_signal, on_news=on_news)
         discard_checkpoint(job.output)
         return result
 
-    with WorkerGroup(placed.group, storage, sweep.name) if placed.mode == "warm" else nullcontext() as group:
-        queue = group.queue if group is not None else None
-        stop_signal: Any = colocated_actor(StopSignal, *([] if queue is None else [queue]))
-        with ending(stop_signal):
-            yield Workers(run, stop_signal, queue)
+    def start(number: int) -> AbstractContextManager[WorkerGroup]:
+        return WorkerGroup(placed.group, storage, f"{sweep.name}-group-{number}" if number else sweep.name)
+
+    def on_queue(queue: Any) -> None:
+        ray.get(stop_signal.add.remote(queue))
+
+    stop_signal: Any = colocated_actor(StopSignal)
+    with ending(stop_signal), WorkerPool(start, most, on_queue) if placed.mode == "warm" else nullcontext() as pool:
+        yield Workers(run, most, stop_signal, pool.leases if pool is not None else None)
 
 
 @contextmanager

@@ -17,7 +17,8 @@ from sweeps.run.early_stopping import rung_point
 from trainables.config import TrialSpec
 from trainables.records.job import News, Stop, TrialError, TrialJob, TrialStopped
 from trainables.records.pareto import Metrics
-from trainables.workers.client import GroupSpec, death_in, run_job
+from trainables.workers.client import GroupSpec, death_in
+from trainables.workers.leases import run_in_pool
 
 Message = tuple[Literal["started", "epoch", "news", "outcome", "left"], Any]
 """A report to the driver: ("started", None); ("epoch", (epochs done, metrics)); ("news", `News` of its workers); and
@@ -46,8 +47,8 @@ class TrialContext:
     storage: Path
     name: str
     group: GroupSpec
-    queue: Any | None
-    """The queue of the warm worker group. None: each trial has a `TorchTrainer` of its own."""
+    leases: Any | None
+    """The leases of the pool of warm worker groups. None: each trial has a `TorchTrainer` of its own."""
     stop_signal: Any
     """The actor that stops all trials at the end of their running epoch."""
     stopper: Any | None
@@ -89,8 +90,8 @@ def tune_trial(config: dict[str, Any], context: TrialContext) -> None:
     )
     report(("started", None))
     try:
-        if context.queue is not None:
-            result = run_job(context.queue, job, on_epoch, job_id=str(job.output), on_news=on_news)
+        if context.leases is not None:
+            result = run_in_pool(context.leases, job, on_epoch, job_id=str(job.output), on_news=on_news)
         else:
             from trainables.workers.worker_group import run_fresh  # imports PyTorch
 

@@ -24,7 +24,7 @@ from sweeps.run.early_stopping import start_stopper
 from sweeps.run.prepare import Prepared, RunJob, blamed_on
 from sweeps.run.progress import Progress
 from sweeps.run.prometheus import Meter
-from sweeps.run.resources import TUNE_CPUS, Placement, at_once
+from sweeps.run.resources import TUNE_CPUS, Placement
 from sweeps.run.session import Workers
 from sweeps.run.study import COST, open_study, requeue_interrupted
 from sweeps.run.trial import TrialContext, tune_trial
@@ -118,7 +118,7 @@ def run_trials(
         progress=shown,
         meter=meter,
         budget=budget,
-        max_running=at_once(placed, recipe.resources, progress.say),
+        max_running=workers.at_once,
     )
     context = TrialContext(
         search=recipe.search,
@@ -129,7 +129,7 @@ def run_trials(
         storage=sweep.folder / "ray",
         name=sweep.name,
         group=placed.group,
-        queue=workers.queue,
+        leases=workers.leases,
         stop_signal=workers.stop_signal,
         stopper=start_stopper(recipe, sweep.folder / "trials"),
     )

@@ -49,7 +49,7 @@ def story(folder: Path, workers: int) -> dict[str, Any]:
     ray.init(address=cluster.address, log_to_driver=False, configure_logging=False)
     cluster.wait_for_nodes()
     on_gpus = one.training.model_copy(update={"device": "auto"})
-    resources = ResourcesSpec(gpus_per_worker=GPUS / workers, cpus_per_worker=0.5)
+    resources = ResourcesSpec(gpus_per_worker=GPUS / workers, cpus_per_worker=0.5, group="fresh")
     placed = placement(on_gpus, resources, SearchSpec(trials=10))
     found: dict[str, Any] = {"plan": placed.line, "concurrency": placed.concurrency}
     epochs: list[list[int]] = [[] for _ in range(NODES)]

@@ -137,6 +137,10 @@ class JobQueue:
             await self._notice(f"worker {rank} gives signs of life again")
         return True
 
+    async def is_served(self) -> bool:
+        """Return True if workers of the current group have given a sign of life."""
+        return bool(self._beats)
+
     async def post(self, job_id: str, generation: int, message: Message) -> None:
         """Record rank 0's last message about a job, which ends it."""
         async with self._changed:

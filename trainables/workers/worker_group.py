@@ -94,6 +94,11 @@ class WorkerGroup:
                 self.queue.abandon.remote(reason)
 
     @property
+    def ended(self) -> bool:
+        """True if the group has ended, and is not started again."""
+        return not self._thread.is_alive()
+
+    @property
     def _gone(self) -> bool:
         """True if Ray must not be called any more: it would end this process in its shutdown, or start again."""
         return self._left or not ray.is_initialized()

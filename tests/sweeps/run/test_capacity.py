@@ -50,7 +50,7 @@ def test_a_cluster_that_scales_from_none_is_planned_for(ray_cluster: str, tmp_pa
     assert found.group.one_node
     assert found.group.gpus_per_worker == 1
     assert found.line == (
-        "3 trial(s) at once, 8 workers each, 1 GPU a worker, each in a TorchTrainer of its own on one node "
+        "3 trial(s) at once, 8 workers each, 1 GPU a worker, in up to 3 warm worker groups on one node "
         "(1 of at most 4 nodes run; the others are requested)"
     )
     with pytest.raises(ValueError, match=r"training.device = cuda, but the cluster has no GPU.*resources.scales_to"):
