@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeGuard
 
-from sweeps.config.parts import Objective, metric_of, objective_values
+from sweeps.config.parts import Limited, Objective, metric_of, objective_values
 from sweeps.config.recipe import Recipe
 from sweeps.results.confirmed import comparable
 from sweeps.results.cost import choice_of, epsilon_of_sweep
@@ -191,7 +192,7 @@ def snapshot(sweep: Sweep) -> Snapshot:
     states = ("complete", "stopped", "running", "interrupted", "failed", "refused")
     counts = {state: sum(t.state == state for t in trials) for state in states}
     again = comparable(sweep, trials)
-    found = candidates(trials, recipe.search.objectives, again)
+    found = candidates(trials, recipe.search.objectives, again, recipe.search.limits)
     baseline = {k: v for k, v in (record.baseline or {}).items() if isinstance(v, int | float)}
     return Snapshot(
         record=record,
@@ -214,10 +215,13 @@ def snapshot(sweep: Sweep) -> Snapshot:
 
 
 def candidates(
-    trials: list[TrialRecord], objectives: tuple[Objective, ...], again: dict[str, Metrics] | None = None
+    trials: list[TrialRecord],
+    objectives: tuple[Objective, ...],
+    again: dict[str, Metrics] | None = None,
+    limits: Mapping[Limited, float] | None = None,
 ) -> dict[str, Candidate]:
     """Return every kept epoch by its point's name: the front first, then the others, each by the first objective."""
-    front = pareto_front(trials, objectives)
+    front = pareto_front(trials, objectives, limits)
     tied = ties(trials, front, objectives, again)
     values = {p.name: objective_values(objectives, p.deciding) for p in front}
     every = [p for t in trials if t.state in ("complete", "stopped") for p in t.points]

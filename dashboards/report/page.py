@@ -85,7 +85,7 @@ def write_report(
     """
     check_output(path)
     recipe, trials = sweep.recipe, sweep.trials()
-    front = pareto_front(trials, recipe.search.objectives)
+    front = pareto_front(trials, recipe.search.objectives, recipe.search.limits)
     if not front:
         raise UserError(f"name = {sweep.name!r} has no complete trial yet; allowed: a sweep with a front")
     plan, release = plan_of(sweep), released(sweep)

@@ -18,6 +18,7 @@ from edp.spec import UserError
 from sweeps.commands.account import account_command
 from sweeps.commands.attack import attack_command
 from sweeps.commands.bench import bench
+from sweeps.commands.check import check_command
 from sweeps.commands.cluster import cluster
 from sweeps.commands.confirm import confirm_command
 from sweeps.commands.console import complain, warnings_as_notes
@@ -81,6 +82,7 @@ for _group, _name, _command in (  # in the order of `--help`
     (GUARANTEE, "account", account_command),
     (GUARANTEE, "attack", attack_command),
     (GUARANTEE, "verify", verify_command),
+    (GUARANTEE, "check", check_command),
     (DATA, "schema-only", schema_only_command),
     (DATA, "pretrain", pretrain_command),
     (OTHER, "repair", repair_command),

@@ -131,7 +131,8 @@ def attack_in_session(
 def not_attacked(sweep: Sweep) -> list[Point]:
     """Return the points of the front that were not attacked yet; [] if the recipe asks for no attacks."""
     recipe = sweep.recipe
-    front = pareto_front(sweep.trials(), recipe.search.objectives) if recipe.attacks.at_end else []
+    search = recipe.search
+    front = pareto_front(sweep.trials(), search.objectives, search.limits) if recipe.attacks.at_end else []
     return [point for point in front if not (point.folder / "attacks.json").is_file()]
 
 

@@ -103,7 +103,9 @@ def confirm(
         raise UserError(
             f"name = {sweep.name!r} has not ended, so its front may change; allowed: a sweep that has ended{way}"
         )
-    points = pareto_front(sweep.trials(), recipe.search.objectives) if named is None else [named_point(sweep, named)]
+    search = recipe.search
+    front = pareto_front(sweep.trials(), search.objectives, search.limits)
+    points = front if named is None else [named_point(sweep, named)]
     if not points:
         raise UserError(f"name = {sweep.name!r} has no complete trial yet; allowed: a sweep with a front")
     words = [*([] if named is None else [named]), "--seeds", str(seeds)]

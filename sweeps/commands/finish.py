@@ -41,7 +41,7 @@ def finish(sweep: Sweep, recipe: Recipe, tracker: Tracker, state: str, progress:
     send_baseline(sweep, recipe.baseline(), tracker)
     missing = 0 if secret else send_missing(sweep, recipe, tracker, sweep.trials(), _inputs(sweep, recipe))
     record, trials = sweep.record, sweep.trials()
-    front = pareto_front(trials, recipe.search.objectives)
+    front = pareto_front(trials, recipe.search.objectives, recipe.search.limits)
     for trial in trials:
         if trial.state == "running" and trial.run_id:
             tracker.tag(trial.run_id, {"state": "stopped"})
@@ -101,7 +101,7 @@ def _nothing_left(sweep: Sweep, recipe: Recipe) -> bool:
 def tell_total(sweep: Sweep, tracker: Tracker) -> None:
     """Update the sweep's ε in MLflow, in its run and its models, after one more training on its corpus."""
     recipe, trials, record = sweep.recipe, sweep.trials(), sweep.record
-    front = pareto_front(trials, recipe.search.objectives)
+    front = pareto_front(trials, recipe.search.objectives, recipe.search.limits)
     tracker.log(record.run_id, _metrics(sweep, recipe, trials, front))
     tracker.tag(record.run_id, {NOTE: run_note(sweep, recipe, trials, front, tracker.experiment_of(record.run_id))})
     _tell_models(sweep, trials, tracker)

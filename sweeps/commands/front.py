@@ -57,7 +57,7 @@ def front_document(sweep: Sweep) -> dict[str, Any]:
     from sweeps.store.plans import private_corpus
 
     recipe, trials = sweep.recipe, sweep.trials()
-    front = pareto_front(trials, recipe.search.objectives)
+    front = pareto_front(trials, recipe.search.objectives, recipe.search.limits)
     tied = ties(trials, front, recipe.search.objectives, comparable(sweep, trials))
     on_front = {point.name for point in front}
     return {
@@ -102,7 +102,7 @@ def print_front(sweep: Sweep, console: Console) -> None:
     from sweeps.results.recommendation import recommended
 
     recipe, trials = sweep.recipe, sweep.trials()
-    front = pareto_front(trials, recipe.search.objectives)
+    front = pareto_front(trials, recipe.search.objectives, recipe.search.limits)
     if front:
         tied = ties(trials, front, recipe.search.objectives, comparable(sweep, trials))
         again = {point.name: means for point in front if (means := new_seeds(sweep, point))}

@@ -68,7 +68,7 @@ def sweep_document(sweep: Sweep) -> dict[str, Any]:
     from sweeps.store.plans import plan_of, private_corpus, released
 
     record, recipe, trials = sweep.record, sweep.recipe, sweep.trials()
-    front = pareto_front(trials, recipe.search.objectives)
+    front = pareto_front(trials, recipe.search.objectives, recipe.search.limits)
     plan, release = plan_of(sweep), released(sweep)
     return {
         "sweep": sweep.name,

@@ -12,6 +12,7 @@ from trainables.config import CorpusSpec
 from trainables.records.pareto import objective_value
 
 Objective = Literal["ser", "mia_auc", "mia_tpr_at_1pct_fpr", "log10_epsilon", "log10_epsilon_paper"]
+Limited = Literal["epsilon", "ser", "mia_auc", "mia_tpr_at_1pct_fpr"]
 
 
 class StopSpec(Frozen):
@@ -21,6 +22,15 @@ class StopSpec(Frozen):
     margin: Annotated[
         float, Field(ge=0, lt=1, description="share of an objective's range by which another trial must be ahead")
     ] = 0.05
+
+
+class UntilSpec(Frozen):
+    """The end of a search that brings nothing more."""
+
+    hypervolume_flat: Annotated[
+        int,
+        Field(ge=1, description="trials in a row that raise the hypervolume of the front by less than 1 % in all"),
+    ]
 
 
 class FixedEDP(EDPOptions):
@@ -72,6 +82,12 @@ class SearchSpec(Frozen):
             "and mia_auc with a fixed edp.epsilon; ser alone with random_stopping"
         ),
     ] = ("ser", "mia_auc", "log10_epsilon")
+    limits: dict[Limited, Annotated[float, Field(gt=0)]] = Field(
+        default_factory=dict,
+        description="largest value by metric, such as {epsilon: 8, ser: 0.1}, by validation figures: the sampler "
+        "avoids what is over one, and front and recommendation leave it out",
+    )
+    until: Annotated[UntilSpec | None, Field(description="end of the search before its last trial; null: none")] = None
     concurrency: Annotated[
         Annotated[int, Field(ge=1)] | Literal["auto"],
         Field(description="trials that run at once; auto: as many as the cluster holds"),

@@ -52,6 +52,11 @@ def check_random_stopping(edp: FixedEDP, search: SearchSpec, space: Container[st
             "search.sampler = random_stopping: its bound is that of the worst trial, which is known "
             "for shuffled epochs only; allowed: edp.sampling=shuffle"
         )
+    if search.until is not None:
+        raise ValueError(
+            "search.until: it may end a secret number of trials early, which the bound of random_stopping does not "
+            "cover; allowed: null"
+        )
     if budget is not None:
         raise ValueError(
             "budget: it may end a secret number of trials early, which the bound of random_stopping does not cover; "

@@ -117,8 +117,11 @@ def privacy_tags(spec: TrialSpec, metrics: dict[str, float], cost: float | None,
         tags["choice"] = choice
     if cost is not None:
         tags["epsilon_of_sweep"] = "unknown" if math.isnan(cost) else epsilon_digits(cost)
-    return tags | {key: f"{metrics[key]:.6g}" for key in ("valid_ser", "ser", "mia_auc") if key in metrics}
+    return tags | {key: f"{metrics[key]:.6g}" for key in _FIGURES if key in metrics}
 
+
+_FIGURES = tuple(f"{split}{name}" for name in ("ser", "mia_auc", "mia_tpr_at_1pct_fpr") for split in ("valid_", ""))
+"""The metrics that tags of a version repeat, so that they can be searched and checked."""
 
 NEIGHBOURS = {"shuffle": "one replaced by nothing", "poisson": "one added or removed"}
 """The neighbouring relation of a guarantee, by sampling."""

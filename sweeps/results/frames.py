@@ -70,7 +70,7 @@ def front_frame(sweep: Sweep) -> pd.DataFrame:
         (`sweeps.results.confirmed.new_seeds`).
     """
     trials, objectives = sweep.trials(), sweep.recipe.search.objectives
-    front = pareto_front(trials, objectives)
+    front = pareto_front(trials, objectives, sweep.recipe.search.limits)
     tied = ties(trials, front, objectives, comparable(sweep, trials))
     advised = recommended(sweep).point
     rows = [

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 
-from sweeps.config.parts import Objective, objective_values
+from sweeps.config.parts import Limited, Objective, objective_values
 from sweeps.config.space import SHAPE
 from sweeps.store.records import Point, TrialRecord
 from sweeps.text.figures import enumerated
@@ -17,16 +17,27 @@ from trainables.config import TrialSpec
 from trainables.records.pareto import Metrics, deciding, dominates, non_dominated, objective_value
 
 
-def pareto_front(trials: Sequence[TrialRecord], objectives: tuple[Objective, ...]) -> list[Point]:
+def pareto_front(
+    trials: Sequence[TrialRecord], objectives: tuple[Objective, ...], limits: Mapping[Limited, float] | None = None
+) -> list[Point]:
     """Return the non-dominated kept epochs of all trials that completed or were stopped early.
+
+    Args:
+        limits: the recipe's `search.limits`. If points are within all of them, they alone count.
 
     Returns:
         Points sorted by the first objective, then the others, then trial and epoch.
     """
     points = [point for trial in trials if trial.state in ("complete", "stopped") for point in trial.points]
+    points = [point for point in points if not over_limits(point.deciding, limits or {})] or points
     values = [objective_values(objectives, point.deciding) for point in points]
     front = [(values[i], points[i]) for i in non_dominated(values)]
     return [point for _, point in sorted(front, key=lambda item: (item[0], item[1].trial, item[1].epoch))]
+
+
+def over_limits(figures: Metrics, limits: Mapping[Limited, float]) -> list[Limited]:
+    """Return the names of the limits that a model's figures are over; a figure that is missing is over its limit."""
+    return [name for name, most in limits.items() if not figures.get(name, math.inf) <= most]
 
 
 def epsilon_varies(points: Sequence[Point]) -> bool:

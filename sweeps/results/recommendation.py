@@ -76,15 +76,21 @@ def recommend(
 def recommended(sweep: Sweep, limits: Mapping[str, float] | None = None) -> Recommendation:
     """Return the recommendation for a sweep as it is now, with the results of `edp-sweep confirm`."""
     recipe, trials = sweep.recipe, sweep.trials()
-    front = pareto_front(trials, recipe.search.objectives)
+    front = pareto_front(trials, recipe.search.objectives, recipe.search.limits)
     return recommend(
         front,
         target=recipe.edp.epsilon,
         leakage=choosing_leakage(recipe),
-        limits=limits,
+        limits=_with_own(recipe, limits),
         again=comparable(sweep, trials),
         baseline=sweep.record.baseline,
     )
+
+
+def _with_own(recipe: Recipe, limits: Mapping[str, float] | None) -> dict[str, float]:
+    """Return the recipe's own limits, with `limits` in the place of those of the same metric."""
+    own: dict[str, float] = {f"{name}": most for name, most in recipe.search.limits.items()}
+    return own | dict(limits or {})
 
 
 def leakage_of(recipe: Recipe) -> Objective:
@@ -218,7 +224,8 @@ def choose(sweep: Sweep, limits: dict[str, float]) -> tuple[Point, str]:
     Raises:
         UserError: if no point fits, with the front's best value for each limit.
     """
-    front = pareto_front(sweep.trials(), sweep.recipe.search.objectives)
+    limits = _with_own(sweep.recipe, limits)
+    front = pareto_front(sweep.trials(), sweep.recipe.search.objectives, sweep.recipe.search.limits)
     if not front:
         raise UserError("the sweep has no complete trial, so there is nothing to pick; allowed: a sweep with a front")
     found = recommended(sweep, limits)
@@ -247,7 +254,7 @@ def named_point(sweep: Sweep, name: str) -> Point:
     }
     known |= {point.name: point for point in known.values()}
     if name not in known:
-        front = pareto_front(sweep.trials(), sweep.recipe.search.objectives)
+        front = pareto_front(sweep.trials(), sweep.recipe.search.objectives, sweep.recipe.search.limits)
         there = f"the front: {', '.join(point.name for point in front[:8])}" if front else "no trial is complete yet"
         raise UserError(
             f"point = {short(name)}: sweep {sweep.name} has no model of this name; allowed: a trial's number, with "

@@ -7,18 +7,19 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import optuna
 from optuna.samplers import BaseSampler, GPSampler, NSGAIISampler, RandomSampler, TPESampler
-from optuna.trial import TrialState
+from optuna.trial import FrozenTrial, TrialState
 
 from edp.ledger import Ledger
 from sweeps.config.configurations import all_configurations, identity
 from sweeps.config.initial_points import under_sampler_names
-from sweeps.config.parts import Objective, SearchSpec, objective_values
+from sweeps.config.parts import Limited, Objective, SearchSpec, objective_values
 from sweeps.config.recipe import Recipe
 from sweeps.config.space import ask
 from sweeps.config.target_epsilon import BudgetExceeded, ConfigurationRefused
@@ -44,21 +45,38 @@ def sampler(search: SearchSpec, known: int = 0) -> BaseSampler:
     Args:
         known: trials in the study. The sampler of a resumed sweep must not repeat the random numbers of the first one.
     """
+    within = (lambda trial: excess(trial, search.limits)) if search.limits else None
     startup = min(10, max(2, search.trials // 3))
     seed = search.seed if known == 0 else int(np.random.SeedSequence([search.seed, known]).generate_state(1)[0])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
         match search.sampler:
             case "tpe":
-                return TPESampler(seed=seed, n_startup_trials=startup, multivariate=True, group=True)
+                return TPESampler(
+                    seed=seed, n_startup_trials=startup, multivariate=True, group=True, constraints_func=within
+                )
             case "nsga2":
-                return NSGAIISampler(seed=seed, population_size=max(4, min(50, search.trials // 3)))
+                return NSGAIISampler(
+                    seed=seed, population_size=max(4, min(50, search.trials // 3)), constraints_func=within
+                )
             case "gp":
-                return GPSampler(seed=seed, n_startup_trials=startup)
+                return GPSampler(seed=seed, n_startup_trials=startup, constraints_func=within)
             case "random":
                 return RandomSampler(seed=seed)
             case "random_stopping":
                 return RandomSampler()  # from the operating system's entropy: its trials must be unpredictable
+
+
+def excess(trial: FrozenTrial, limits: Mapping[Limited, float]) -> tuple[float, ...]:
+    """Return by how much a trial that has ended is over each limit, as a share of it; a trial without figures by all.
+
+    A number above 0 is a broken constraint of Optuna's samplers.
+    """
+    metrics = trial.user_attrs.get("metrics")
+    if metrics is None:
+        return (1.0,) * len(limits)
+    figures = deciding(metrics)
+    return tuple(min(figures.get(name, math.inf) / most - 1, 1e9) for name, most in limits.items())
 
 
 def open_study(sweep: Sweep, recipe: Recipe) -> optuna.Study:

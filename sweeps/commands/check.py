@@ -1,0 +1,135 @@
+"""`edp-sweep check`: a gate for pipelines, which fails if a model is over a limit."""
+
+from __future__ import annotations
+
+import math
+import os
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from edp.spec import UserError
+from sweeps.commands.console import complain, load, out, print_json
+from sweeps.commands.options import RUNS, Json, Storage, TrackingUri, named
+from sweeps.commands.options import Point as PointName
+from sweeps.store.storage import default_tracking_uri
+from sweeps.text.figures import epsilon_text
+from sweeps.text.paths import short
+from sweeps.text.terminal import print_line
+from trainables.records.pareto import deciding
+
+_LABELS = {"epsilon": "ε", "ser": "SER", "mia_auc": "MIA AUC", "mia_tpr_at_1pct_fpr": "MIA TPR at 1 % FPR"}
+
+
+def check_command(
+    name: Annotated[
+        str,
+        typer.Argument(metavar="NAME|MODEL", help="a sweep, or a registered model, such as voice or voice@champion"),
+    ],
+    point: PointName = None,
+    max_epsilon: Annotated[float | None, typer.Option(help="largest honest ε that is allowed")] = None,
+    max_ser: Annotated[float | None, typer.Option(help="largest SER that is allowed, such as 0.1")] = None,
+    max_mia_auc: Annotated[float | None, typer.Option(help="largest MIA AUC that is allowed, 0 to 1")] = None,
+    max_mia_tpr: Annotated[
+        float | None, typer.Option(help="largest MIA TPR at 1 % FPR that is allowed, such as 0.02")
+    ] = None,
+    storage: Storage = RUNS,
+    tracking_uri: TrackingUri = None,
+    as_json: Json = False,
+) -> None:
+    """Compare a model with limits; exit code 1 with the figure that is over one. For pipelines.
+
+    Of a sweep, it is the named point, or the recommended one. SER and MIA are of the validation split, if the model has
+    figures of it, else of the test split. A figure that is unknown is over its limit.
+    """
+    given = {"epsilon": max_epsilon, "ser": max_ser, "mia_auc": max_mia_auc, "mia_tpr_at_1pct_fpr": max_mia_tpr}
+    limits = {metric: most for metric, most in given.items() if most is not None}
+    if not limits:
+        raise UserError(
+            "no limit is given; allowed: one or more of --max-epsilon, --max-ser, --max-mia-auc, --max-mia-tpr"
+        )
+    if wrong := next((k for k, most in limits.items() if not most >= 0), None):
+        raise UserError(f"--max-{wrong.replace('_', '-')} = {limits[wrong]:g}: allowed: a number from 0 on")
+    load("sweeps.results.recommendation")
+    what, figures = (
+        _of_sweep(storage, name, point) if _is_sweep(storage, name) else _of_model(storage, name, tracking_uri)
+    )
+    over = [metric for metric, most in limits.items() if not figures.get(metric, math.inf) <= most]
+    if as_json:
+        shown = {metric: figures.get(metric) for metric in limits}
+        print_json({"model": what, "passed": not over, "limits": limits, "figures": shown, "over": over})
+    else:
+        for metric in limits if not over else ():
+            print_line(out, f"{what}: {_words(metric, figures)}, at most {_number(metric, limits[metric])}")
+    if over:
+        lines = [f"{_words(metric, figures)}, over {_number(metric, limits[metric])}" for metric in over]
+        complain(f"{what}: {'; '.join(lines)}")
+        raise typer.Exit(1)
+
+
+def _number(metric: str, value: float) -> str:
+    return epsilon_text(value) if metric == "epsilon" else f"{value:.3f}" if metric == "mia_auc" else f"{value:.1%}"
+
+
+def _words(metric: str, figures: dict[str, float]) -> str:
+    known = _number(metric, figures[metric]) if metric in figures else "unknown"
+    return f"{_LABELS[metric]} {known}"
+
+
+def _is_sweep(storage: Path, name: str) -> bool:
+    return not name.startswith("models:/") and (storage / name / "sweep.json").is_file()
+
+
+def _of_sweep(storage: Path, name: str, point: str | None) -> tuple[str, dict[str, float]]:
+    """Return a point of a sweep in words, and its figures."""
+    from sweeps.results.confirmed import comparable
+    from sweeps.results.recommendation import choose, named_point
+
+    sweep = named(storage, name)
+    found = choose(sweep, {})[0] if point is None else named_point(sweep, point)
+    again = comparable(sweep, sweep.trials()).get(found.name, {})
+    return f"trial {found.name} of {name}", deciding(found.metrics | again)
+
+
+def _of_model(storage: Path, name: str, tracking_uri: str | None) -> tuple[str, dict[str, float]]:
+    """Return a registered version in words, and the figures in its tags.
+
+    Args:
+        name: `NAME`, which is its champion or, without one, its newest version; `NAME@ALIAS`; or `NAME/VERSION`.
+    """
+    from mlflow import MlflowClient
+    from mlflow.exceptions import MlflowException
+
+    from sweeps.tracking.store import check_store
+
+    client = MlflowClient(
+        check_store(tracking_uri or os.environ.get("MLFLOW_TRACKING_URI") or default_tracking_uri(storage))
+    )
+    model, _, alias = name.removeprefix("models:/").partition("@")
+    model, _, number = model.partition("/")
+    try:
+        if number:
+            version = client.get_model_version(model, number)
+        else:
+            aliases = client.get_registered_model(model).aliases
+            wanted = alias or ("champion" if "champion" in aliases else "")
+            newest = list(client.search_model_versions(f"name = '{model}'", 1, order_by=["version_number DESC"]))
+            version = client.get_model_version_by_alias(model, wanted) if wanted else newest[0]
+    except (MlflowException, IndexError):
+        raise UserError(
+            f"name = {short(name)}: there is no sweep in {storage} and no registered model of this name; allowed: the "
+            "name of one, with @ALIAS or /VERSION for a version of a model"
+        ) from None
+    return f"{model}, version {version.version}", deciding(_numbers(version.tags))
+
+
+def _numbers(tags: dict[str, Any]) -> dict[str, float]:
+    """Return the tags that are numbers."""
+    found = {}
+    for name, value in tags.items():
+        try:
+            found[name] = float(str(value).replace("∞", "inf"))
+        except ValueError:
+            continue
+    return found
