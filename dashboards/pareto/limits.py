@@ -72,7 +72,8 @@ def limits(app: Dash, source: Source) -> None:
             if ctx.triggered_id is None or ctx.triggered_id == "link":
                 value, end = _linked(link, name, axis), high
                 if value is None:
-                    value = _linked({f"{k}": most for k, most in found.recipe.search.limits.items()}, axis.key.removeprefix("valid_"), axis)
+                    own = {f"{metric}": most for metric, most in found.recipe.search.limits.items()}
+                    value = _linked(own, axis.key.removeprefix("valid_"), axis)
             # A slider at its end sets no limit, and still sets none when the range grows.
             free = ctx.triggered_id == "reset" or None in (value, end) or float(value) >= float(end)
             settings += [low, high, step, high if free else max(low, min(high, float(value)))]
