@@ -1,0 +1,28 @@
+"""The page opens with the limits of the recipe, which its user may move."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from tests.support.browser import Served, settled
+from tests.support.synthetic import sweep_of
+
+
+def test_the_sliders_open_at_the_recipes_limits(chromium: Any, tmp_path: Path) -> None:
+    sweep = sweep_of(tmp_path / "runs", "limited", 12, tracked=False)
+    sers = sorted(point.deciding["ser"] for trial in sweep.trials() for point in trial.points)
+    most = sers[len(sers) // 2]
+    sweep_of(tmp_path / "limited", "limited", 12, f"search.limits={{ser: {most}}}")
+    served = Served("limited", tmp_path / "limited", tmp_path)
+    try:
+        page = chromium.new_page()
+        page.goto(served.page)
+        page.wait_for_selector("button.row")
+        left = sum(ser <= most for ser in sers)
+        settled(page, "#remain", f"{left} of {len(sers)} remain")
+        assert page.inner_text("[id*=limit-text][id*=ser]").startswith("≤ ")
+        page.click("#reset")
+        settled(page, "#remain", f"{len(sers)} of {len(sers)} remain")
+    finally:
+        served.end()
