@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import typer
+from rich import box
 from rich.console import Console
+from rich.table import Table
 
 from edp.spec import UserError
 from sweeps.commands.console import complain, err, out, print_json
 from sweeps.commands.front import baseline_document, print_front
 from sweeps.commands.options import RUNS, Json, Name, Storage, TrackingUri, named
-from sweeps.text.figures import labels_field
+from sweeps.text.figures import epsilon_cell, labels_field
 from sweeps.text.terminal import command_line, print_line
 
 if TYPE_CHECKING:
@@ -22,32 +25,72 @@ _FEW = 5
 
 
 def list_command(storage: Storage = RUNS, tracking_uri: TrackingUri = None, as_json: Json = False) -> None:
-    """List the sweeps of a storage folder."""
+    """List the sweeps of a storage folder, the newest last, each with its best point."""
     from sweeps.store.sweep import all_sweeps
 
     found, broken = [], []
     for sweep in all_sweeps(storage):
         about: dict[str, Any] = {"sweep": sweep.name, "state": "broken", "recipe": None, "trials": None, "error": None}
         try:
-            record = sweep.record
-            trials = len(sweep.trials())
-            about |= {"state": sweep.state, "recipe": record.recipe, "trials": trials, "error": record.error}
+            about |= _listed(sweep)
         except UserError as error:
             about["error"] = str(error)
             broken.append(f"{sweep.name} cannot be read: {error}")
         found.append(about)
+    found.sort(key=lambda one: one.get("started", ""))
     if as_json:
         print_json(found)
-    for one in () if as_json else found:
-        counted = f"{one['trials']} trials" if one["trials"] is not None else ""
-        print_line(out, f"{one['sweep']}  {one['state']}  {counted}".rstrip())
+    else:
+        _show_list(found)
     for line in broken:
         complain(line)
     if broken:
         raise typer.Exit(2)
-    if not found and not as_json:
+    if not (found or as_json):
         start = command_line("run", "quickstart", storage=storage)
         print_line(err, f"no sweeps in {storage}; start one with: {start}")
+
+
+def _listed(sweep: Sweep) -> dict[str, Any]:
+    """Return what `list` says of a sweep. Its best point is the released one, else the recommended one."""
+    from sweeps.results.recommendation import recommended
+    from sweeps.store.plans import released
+
+    record, advice = sweep.record, recommended(sweep)
+    best = released(sweep) or advice.point or advice.instead
+    return {
+        "state": sweep.state,
+        "recipe": record.recipe,
+        "trials": len(sweep.trials()),
+        "error": record.error,
+        "started": datetime.fromtimestamp(sweep.began).isoformat(" ", "minutes"),
+        "best": best.name if best else None,
+        "ser": best.deciding.get("ser") if best else None,
+        "epsilon": best.metrics["epsilon"] if best else None,
+    }
+
+
+def _show_list(found: list[dict[str, Any]]) -> None:
+    """Print a table, or to a pipe a line for each sweep."""
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    for head in ("sweep", "started", "recipe", "state"):
+        table.add_column(head)
+    for head in ("trials", "best", "SER", "ε"):
+        table.add_column(head, justify="right", no_wrap=True)
+    for one in found:
+        best = ["", "", ""]
+        if one.get("best") is not None:
+            best = [one["best"], f"{one['ser']:.1%}", epsilon_cell(one["epsilon"])]
+        trials = "" if one["trials"] is None else str(one["trials"])
+        cells = [one["sweep"], one.get("started", ""), one["recipe"] or "", one["state"], trials, *best]
+        table.add_row(*cells)
+        if not out.is_terminal:
+            known = f"best {best[0]}: SER {best[1]}, ε {best[2]}" if best[0] else ""
+            parts = (cells[0], cells[3], f"{trials} trials" if trials else "", cells[1], cells[2], known)
+            print_line(out, "  ".join(part for part in parts if part))
+    if out.is_terminal:
+        out.print(table)
+        print_line(out, "best: the released model, else the recommended one, else the best without a guarantee")
 
 
 def status_command(

@@ -26,12 +26,12 @@ def test_a_driver_that_is_gone_is_told_from_one_that_runs(tmp_path: Path, comman
     assert search.ask("a") is not None
     where = ("--storage", str(tmp_path))
     with driver_lock(made.folder, made.name):
-        assert command("list", *where)[1] == "one  running  1 trials\n"
+        assert command("list", *where)[1].startswith("one  running  1 trials  20")
         assert json.loads(command("list", "--json", *where)[1])[0]["state"] == "running"
         shown = command("status", "one", *where)[1]
         assert shown.startswith("sweep one: running; 1 running of 8\n")
         assert "gone" not in shown
-    assert command("list", *where)[1] == "one  interrupted  1 trials\n"
+    assert command("list", *where)[1].startswith("one  interrupted  1 trials  20")
     document = json.loads(command("status", "one", "--json", *where)[1])
     assert (document["state"], document["trials"][0]["state"]) == ("interrupted", "interrupted")
     first, second, *_ = command("status", "one", *where)[1].splitlines()
