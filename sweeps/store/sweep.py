@@ -71,8 +71,8 @@ class Sweep:
         if not is_free(sweep.folder):
             way = command_line("resume", name, storage=storage)
             raise UserError(
-                f"name = {name!r}: {sweep.folder} exists; choose another --name, or go on with: {way} "
-                "(--trials N: with N more)"
+                f"name = {name!r}: {sweep.folder} exists; choose another --name, or, with --trials N for N trials more, "
+                f"go on with: {way}"
             )
         return sweep
 
