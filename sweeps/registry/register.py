@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import math
 import shlex
 import tempfile
@@ -31,6 +32,8 @@ from sweeps.tracking.tracker import Tracker
 from trainables.config import TrialSpec
 from trainables.records.files import digest
 
+_VERSIONS = "mlflow.modelVersions"
+"""Tag by which MLflow's pages show the versions that were made from a LoggedModel."""
 _ARTIFACT = "served_model"
 
 
@@ -201,7 +204,7 @@ def register(
             card = model_card(spec, metrics, parts, cost, picked, trained_on, examples, choice)
             (served / "model_card.md").write_text(f"# {name}\n\n{card}\n", encoding="utf-8")
             tags = privacy_tags(spec, metrics, cost, choice) | parts | {WEIGHTS: digest(bundle / "model.pt")}
-            version = _new_version(tracker, name, served, run_id, place, tags, card)
+            version = _new_version(tracker, name, served, run_id, place, tags, card, spec.training.epochs)
             tracker.client.set_registered_model_alias(name, alias, str(version))
         except (MlflowException, OSError) as error:
             reason = redacted(" ".join(str(error).split()), tracker.uri)[:200]
@@ -218,18 +221,27 @@ def _free_place(tracker: Tracker, run_id: str, place: str) -> str:
 
 
 def _new_version(
-    tracker: Tracker, name: str, served: Path, run_id: str, place: str, tags: dict[str, str], card: str
+    tracker: Tracker, name: str, served: Path, run_id: str, place: str, tags: dict[str, str], card: str, epoch: int
 ) -> int:
-    """Copy the folder `served` to the run's artifacts, at `place`, and add a version of it; return its number."""
+    """Copy the folder `served` to the run's artifacts, at `place`, and add a version of it; return its number.
+
+    The version belongs to the run's LoggedModel after this epoch, if there is one.
+    """
     tracker.client.log_artifacts(run_id, str(served), place)
     ensure_model(tracker, name, "Utterances in; intent, slots and their scores out.")
+    candidate = tracker.candidate_of(run_id, epoch)
+    linked = {} if candidate is None else {"logged_model": candidate}
     version = tracker.client.create_model_version(
         name,
         f"{tracker.client.get_run(run_id).info.artifact_uri}/{place}",
         run_id,
-        tags=tags | {"ledger": f"runs:/{run_id}/{place}/artifacts/bundle/ledger.json"},
+        tags=tags | linked | {"ledger": f"runs:/{run_id}/{place}/artifacts/bundle/ledger.json"},
         description=card,
     )
+    if candidate is not None:
+        known = json.loads(tracker.client.get_logged_model(candidate).tags.get(_VERSIONS, "[]"))
+        both = [*known, {"name": name, "version": f"{version.version}"}]
+        tracker.client.set_logged_model_tags(candidate, {_VERSIONS: json.dumps(both)})
     return int(version.version)
 
 

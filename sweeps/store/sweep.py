@@ -71,8 +71,8 @@ class Sweep:
         if not is_free(sweep.folder):
             way = command_line("resume", name, storage=storage)
             raise UserError(
-                f"name = {name!r}: {sweep.folder} exists; choose another --name, or, with --trials N for N trials more, "
-                f"go on with: {way}"
+                f"name = {name!r}: {sweep.folder} exists; choose another --name, or, with --trials N for N trials "
+                f"more, go on with: {way}"
             )
         return sweep
 

@@ -32,13 +32,23 @@ class JobRun:
 
     Args:
         failures: the tracker's count before the run was opened.
+        trial: sweep and number of the trial whose kept epochs are candidates, each with a LoggedModel; None: of none.
+        corpus: the data set that its metrics are measured on.
 
     Attributes:
         run_id: None if the store did not take the run.
     """
 
-    def __init__(self, tracker: Tracker, run_id: str | None, failures: int) -> None:
+    def __init__(
+        self,
+        tracker: Tracker,
+        run_id: str | None,
+        failures: int,
+        trial: tuple[str, int] | None = None,
+        corpus: Dataset | None = None,
+    ) -> None:
         self.tracker, self.run_id, self._failures = tracker, run_id, failures
+        self._trial, self._corpus = trial, corpus
 
     @property
     def whole(self) -> bool:
@@ -49,10 +59,10 @@ class JobRun:
         """Log the metrics of an epoch that has ended."""
         self.tracker.log(self.run_id, metrics, epoch)
 
-    def epochs(self, metrics: Mapping[int, Metrics]) -> None:
+    def epochs(self, metrics: Mapping[int, Metrics], models: Mapping[int, str] | None = None) -> None:
         """Log the metrics of epochs that have ended, unless the run has them already."""
         if metrics:
-            self.tracker.log_missing(self.run_id, metrics)
+            self.tracker.log_missing(self.run_id, metrics, models)
 
     def close(
         self,
@@ -85,11 +95,18 @@ class JobRun:
     def _result(self, spec: TrialSpec, result: TrialResult, told_before: bool) -> None:
         last = result.epochs[-1].epoch if result.epochs else spec.training.epochs
         steps = {kept.epoch: kept.metrics for kept in result.epochs[:-1]} | {last: result.metrics}
+        models: dict[int, str] = {}
+        if self._trial is not None:
+            sweep, number = self._trial
+            names = {step: f"{number}{'' if step == last else f'@{step}'}" for step in steps}
+            tags = {"sweep": sweep, "trial": str(number), "corpus": spec.corpus.name, "method": spec.training.method}
+            models = self.tracker.candidates(self.run_id, names, tags)
         if told_before:
-            self.epochs(steps)
+            self.epochs(steps, models)
         else:
             for step, metrics in steps.items():
-                self.epoch(step, {name: metrics[name] for name in metrics.keys() - on_validation(metrics)})
+                final = {name: metrics[name] for name in metrics.keys() - on_validation(metrics)}
+                self.tracker.log(self.run_id, final, step, models.get(step), self._corpus)
         early = {"reason": result.stopped} if result.stopped else {}
         privacy = privacy_statement(result.metrics, spec.edp, spec.corpus) if spec.training.method != "sgd" else PLAIN
         figures = metrics_line(result.metrics, spec.corpus)
@@ -129,10 +146,12 @@ def open_job(
     note: str | None = None,
     inputs: Sequence[DatasetInput] = (),
     run_id: str | None = None,
+    trial: tuple[str, int] | None = None,
 ) -> JobRun:
     """Open the run of a job, or reopen `run_id`.
 
     Args:
+        trial: see `JobRun`.
         parent: id of the parent run.
         note: the run's description, in Markdown.
         inputs: the corpora that the job reads.
@@ -144,7 +163,7 @@ def open_job(
         run_id = tracker.start(name, params=params, tags=tags, parent=parent, note=note)
         if inputs:
             tracker.inputs(run_id, inputs)
-    return JobRun(tracker, run_id, failures)
+    return JobRun(tracker, run_id, failures, trial, inputs[0].dataset if inputs else None)
 
 
 def trial_run_name(sweep: Sweep, number: int) -> str:
@@ -186,6 +205,7 @@ def open_trial_run(
         parent=sweep.record.run_id,
         inputs=inputs,
         run_id=run_id,
+        trial=(sweep.name, number),
     )
 
 

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 os.environ.setdefault("GIT_PYTHON_REFRESH", "quiet")
 
 import requests
-from mlflow.entities import DatasetInput, Experiment, Metric, Param, Run, RunTag
+from mlflow.entities import Dataset, DatasetInput, Experiment, Metric, Param, Run, RunTag
 from mlflow.exceptions import MlflowException
 from mlflow.tracking import MlflowClient
 from sqlalchemy.exc import SQLAlchemyError
@@ -41,6 +41,9 @@ _PAUSE_S = 20.0
 """Seconds without a call after a failed one, so that a dead store does not slow the sweep down."""
 
 _TROUBLE = (MlflowException, SQLAlchemyError, requests.RequestException, OSError)
+
+_MODEL_TYPE = "intents and slots"
+"""Type of the LoggedModels."""
 
 _START = "edp_sweep.start"
 """Tag with a run's own word, by which the run is found if the answer to its creation was lost."""
@@ -174,16 +177,66 @@ class Tracker:
     def _started_with(self, word: str) -> list[Run]:
         return list(self.client.search_runs([self.experiment_id], f"tags.`{_START}` = '{word}'"))
 
-    def log(self, run_id: str | None, metrics: Mapping[str, float], step: int = 0) -> None:
-        """Log one batch of metrics, without NaN. An infinite metric becomes a tag: MLflow would store 1.8e308."""
+    def candidates(self, run_id: str | None, names: Mapping[int, str], tags: Mapping[str, str]) -> dict[int, str]:
+        """Create a LoggedModel for each kept epoch of a run, unless the run has it; return their ids by epoch.
+
+        Args:
+            names: of the candidates, such as `2@3`, by epoch.
+        """
+        found: dict[int, str] = {}
+
+        def send(run: str) -> None:
+            made = self.client.search_logged_models([self.experiment_id], f"source_run_id = '{run}'")
+            known = {model.name: str(model.model_id) for model in made}
+            for step, name in names.items():
+                if name not in known:
+                    told = {**tags, "epoch": str(step)}
+                    model = self.client.create_logged_model(self.experiment_id, name, run, told, model_type=_MODEL_TYPE)
+                    known[name] = str(self.client.finalize_logged_model(model.model_id, "READY").model_id)
+                found[step] = known[name]
+
+        self._on_run(run_id, send)
+        return found
+
+    def candidate_of(self, run_id: str, epoch: int) -> str | None:
+        """Return the id of the LoggedModel of a run after an epoch; None if there is none."""
+        wanted = f"source_run_id = '{run_id}'"
+        found = self._sent(lambda: self.client.search_logged_models([self.experiment_of(run_id)], wanted))
+        return next((str(one.model_id) for one in found or () if one.tags.get("epoch") == str(epoch)), None)
+
+    def log(
+        self,
+        run_id: str | None,
+        metrics: Mapping[str, float],
+        step: int = 0,
+        model_id: str | None = None,
+        corpus: Dataset | None = None,
+    ) -> None:
+        """Log one batch of metrics, without NaN. An infinite metric becomes a tag: MLflow would store 1.8e308.
+
+        Args:
+            model_id: of the LoggedModel whose metrics they are too.
+            corpus: the data set that they were measured on.
+        """
         now = self._now()
-        batch = [Metric(key, float(v), now, step) for key, v in charted(metrics).items() if math.isfinite(v)]
+        about = {} if model_id is None else {"model_id": model_id}
+        about |= {"dataset_name": corpus.name, "dataset_digest": corpus.digest} if corpus and model_id else {}
+        batch = [Metric(key, float(v), now, step, **about) for key, v in charted(metrics).items() if math.isfinite(v)]
         tags = [RunTag(key, value) for key, value in infinite(metrics).items()]
         if batch or tags:
             self._on_run(run_id, lambda run: self.client.log_batch(run, metrics=batch, tags=tags))
 
-    def log_missing(self, run_id: str | None, steps: Mapping[int, Mapping[str, float]]) -> None:
-        """Log those metrics of several steps that the run lacks, so that a history holds each step once."""
+    def log_missing(
+        self,
+        run_id: str | None,
+        steps: Mapping[int, Mapping[str, float]],
+        models: Mapping[int, str] | None = None,
+    ) -> None:
+        """Log those metrics of several steps that the run lacks, so that a history holds each step once.
+
+        Args:
+            models: the ids of the LoggedModels whose metrics they are too, by step.
+        """
         tags = {key: value for metrics in steps.values() for key, value in infinite(metrics).items()}
         steps = {step: charted(metrics) for step, metrics in steps.items()}
 
@@ -192,7 +245,8 @@ class Tracker:
                 have = {metric.step for metric in self.client.get_metric_history(run, key)}
                 for step, metrics in steps.items():
                     if key in metrics and step not in have and math.isfinite(metrics[key]):
-                        self.client.log_metric(run, key, metrics[key], self._now(), step)
+                        of = (models or {}).get(step)
+                        self.client.log_metric(run, key, metrics[key], self._now(), step, model_id=of)
             for key, value in tags.items():
                 self.client.set_tag(run, key, value)
 

@@ -100,6 +100,28 @@ def test_a_sweep_tracks_every_trial_once_under_one_parent(swept: dict[str, Any],
     assert swept["baseline"]["epsilon"] == math.inf
 
 
+def test_each_candidate_is_a_logged_model_with_its_figures_and_its_corpus(swept: dict[str, Any]) -> None:
+    client = MlflowClient(swept["tracking_uri"])
+    experiment = client.get_run(swept["run_id"]).info.experiment_id
+    points = {
+        f"{trial['number']}{'' if point['epoch'] == 2 else '@' + str(point['epoch'])}": point
+        for trial in swept["trials"]
+        for point in trial["points"]
+    }
+    found = client.search_logged_models([experiment], "tags.sweep = 'tiny'")
+    assert {model.name for model in found} == set(points)
+    for model in found:
+        metrics = {metric.key: metric for metric in model.metrics}
+        for name in ("ser", "mia_auc", "epsilon"):
+            assert metrics[name].value == pytest.approx(points[model.name]["metrics"][name])
+            assert (metrics[name].dataset_name, metrics[name].step) == ("communication", points[model.name]["epoch"])
+        assert model.status == "READY"
+        assert model.source_run_id in {trial["run_id"] for trial in swept["trials"]}
+    most = sorted(point["metrics"]["epsilon"] for point in points.values())[0]
+    cheapest = client.search_logged_models([experiment], f"metrics.epsilon <= {most * 1.001} AND tags.sweep = 'tiny'")
+    assert len(cheapest) == sum(point["metrics"]["epsilon"] <= most * 1.001 for point in points.values())
+
+
 def test_the_numbers_are_those_of_the_ledgers_that_were_executed(swept: dict[str, Any], storage: Path) -> None:
     for trial in swept["trials"]:
         ledger = Ledger.model_validate_json(
@@ -246,6 +268,11 @@ def test_a_registered_model_is_served(
     code, out, err = command("pick", "tiny", "--output", picked, "--register", "served", "--json", *where)
     assert code == 0, err
     chosen = json.loads(out)
+    client = MlflowClient(swept["tracking_uri"])
+    candidate = client.get_model_version("served", chosen["model"]["version"]).tags["logged_model"]
+    tags = client.get_logged_model(candidate).tags
+    assert tags["trial"] == str(chosen["number"])
+    assert json.loads(tags["mlflow.modelVersions"]) == [{"name": "served", "version": "1"}]
     with model_server(chosen["model"]["uri"], swept["tracking_uri"], tmp_path) as address:
         answer = requests.post(f"{address}/invocations", json={"inputs": ["call my mother", "remind me"]}, timeout=60)
         assert answer.status_code == 200, answer.text
