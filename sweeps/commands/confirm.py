@@ -179,12 +179,12 @@ def _seeded(spec: TrialSpec, seed: int) -> TrialSpec:
 
 
 def _train(sweep: Sweep, jobs: list[tuple[Point, TrialSpec, Path]], tracker: Tracker, progress: Progress) -> list[str]:
-    """Run the trainings, one after the other, and return the reasons of those that failed."""
+    """Run the trainings, as many at once as the cluster holds, and return the reasons of those that failed."""
     from sweeps.config.spending import of_training
     from sweeps.run.corpus_budget import open_budget
     from sweeps.run.prepare import encode_missing, ensure_attack, num_privacy_units, open_corpora
     from sweeps.run.resources import placement
-    from sweeps.run.session import ray_session, worker_group
+    from sweeps.run.session import ray_session, side_by_side, worker_group
     from sweeps.run.watch import stall_reporter
 
     recipe = sweep.recipe
@@ -194,7 +194,6 @@ def _train(sweep: Sweep, jobs: list[tuple[Point, TrialSpec, Path]], tracker: Tra
     if budget is not None:
         units = num_privacy_units(base, prepared, corpora)
         budget.check([of_training(spec, units) for _, spec, _ in jobs], f"{len(jobs)} trainings of confirm")
-    failures = []
     with ray_session(sweep.log, progress.say):
         placed = placement(recipe.training, recipe.resources, recipe.search.model_copy(update={"concurrency": "auto"}))
         progress.say(f"{placed.line}; Ray's log: {sweep.log}")
@@ -208,7 +207,10 @@ def _train(sweep: Sweep, jobs: list[tuple[Point, TrialSpec, Path]], tracker: Tra
             ensure_attack(base, prepared, sweep.folder / "shadow", workers.run, progress.epoch)
             progress.expect(len(jobs), 0, max(spec.training.epochs for _, spec, _ in jobs))
             shown = stack.enter_context(progress)
-            for place, (point, spec, folder) in enumerate(jobs):
+
+            def train(place: int) -> str | None:
+                """Run one training, and return why it failed; None if it did not."""
+                point, spec, folder = jobs[place]
                 shown.trial(place, "running", point.params, called=f"{point.name}, seed {spec.training.seed}")
                 job = TrialJob(spec, prepared.corpus, folder, prepared.attack, prepared.coins)
                 try:
@@ -218,13 +220,16 @@ def _train(sweep: Sweep, jobs: list[tuple[Point, TrialSpec, Path]], tracker: Tra
                 except TrialStopped:
                     raise
                 except TrialError as error:
-                    failures.append(f"trial {point.name}, seed {spec.training.seed}: {error}")
                     shown.trial(place, "failed", reason=str(error))
-                    continue
+                    return f"trial {point.name}, seed {spec.training.seed}: {error}"
                 shown.trial(place, "complete", metrics=result.metrics)
                 found = {"seed": spec.training.seed, "run_id": tracked.run_id, "metrics": result.metrics}
                 with atomic_write(folder / "result.json") as partial:
                     partial.write_text(json.dumps(found, indent=1))
+                return None
+
+            with side_by_side(workers.at_once()) as threads:
+                failures = [why for why in threads.map(train, range(len(jobs))) if why is not None]
             between.end({"state": "complete"})
     return failures
 

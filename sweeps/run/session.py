@@ -9,6 +9,7 @@ import signal
 import socket
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext, redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +25,7 @@ from sweeps.run.resources import Placement, at_once
 from sweeps.run.watch import notice
 from sweeps.store.sweep import Sweep
 from sweeps.text.signals import BY_CTRL_C, raise_terminated
-from trainables.records.job import TrialError, TrialJob, TrialResult, still_waits
+from trainables.records.job import GROUP_THREAD, TrialError, TrialJob, TrialResult, still_waits
 from trainables.training.checkpoint import discard_checkpoint
 from trainables.workers.client import OnEpoch, under_name
 from trainables.workers.job_queue import StopSignal, colocated_actor, ending
@@ -84,6 +85,18 @@ def worker_group(sweep: Sweep, placed: Placement, resources: ResourcesSpec, prog
     stop_signal: Any = colocated_actor(StopSignal)
     with ending(stop_signal), WorkerPool(start, most, on_queue) if placed.mode == "warm" else nullcontext() as pool:
         yield Workers(run, most, stop_signal, pool.leases if pool is not None else None)
+
+
+@contextmanager
+def side_by_side(count: int) -> Iterator[ThreadPoolExecutor]:
+    """Yield threads for jobs that run at once. If the block raises, do not wait for those that run."""
+    threads = ThreadPoolExecutor(count, thread_name_prefix=f"{GROUP_THREAD}job-")
+    try:
+        yield threads
+    except BaseException:
+        threads.shutdown(wait=False, cancel_futures=True)
+        raise
+    threads.shutdown()
 
 
 @contextmanager

@@ -218,10 +218,13 @@ def private_recipe(run: Run, epsilon: float, *, schema: bool = False) -> tuple[s
     ]
     if settings[-3] != "model.name_prior=0":  # they are of the last layer
         settings.append('space.model.features.layers.choice=["2+6", "2+4+6"]')
-    if epsilon <= 1:  # each step has the same noise, so equal weights of the steps are best
+    if epsilon <= 1 or (
+        schema and epsilon <= 3
+    ):  # each step has the same noise, so equal weights of the steps are best
+        low, high = (50, 200) if epsilon <= 1 else (100, 300)
         settings += ["training.optimizer=sgd", "training.average=0.7", "training.epochs=80", "edp.C=0.25"]
-        settings += ["space.training.epochs=null", "space.C=null", "training.learning_rate=100"]
-        settings += ["space.training.learning_rate.log_uniform=[50, 200]"]
+        settings += ["space.training.epochs=null", "space.C=null", f"training.learning_rate={2 * low}"]
+        settings += [f"space.training.learning_rate.log_uniform=[{low}, {high}]"]
     if not run.generated:
         return f"{run.corpus}_private", settings
     # No corpus can be both: what the attacker is shown, and what stands in the private one's place.
