@@ -6,7 +6,7 @@ import os
 import re
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 
@@ -119,7 +119,7 @@ def start_sweep(
         wanted = _each_once(recipe, recipe.search.trials, progress)
         _check_budget(sweep, recipe, units, wanted, uri, progress)
         progress.step("starting Ray")
-        with ray_session(sweep.log, progress.say):
+        with _ray(sweep, progress):
             progress.step("opening MLflow's store")
             placed = placement(recipe.training, recipe.resources, recipe.search)
             tracker = Tracker(uri, stem, storage / "mlflow-artifacts", progress.say)
@@ -251,7 +251,7 @@ def resume_sweep(
             units = num_privacy_units(recipe.baseline(), prepared, corpora)
             _check_budget(sweep, recipe, units, max(0, wanted - ended), uri, progress)
         progress.step("starting Ray")
-        with ray_session(sweep.log, progress.say):
+        with _ray(sweep, progress):
             placed = placement(recipe.training, recipe.resources, recipe.search)
             progress.say(f"sweep {sweep.name}: {placed.line}; Ray's log: {sweep.log}")
             sweep.update(state="running", pid=os.getpid(), error=None, end_due=True, wanted=wanted, **moved)
@@ -280,6 +280,15 @@ def bound_trials(recipe: Recipe) -> Iterator[TrialSpec]:
     for params in bound_combinations(recipe.dimensions, recipe.shapes):
         with suppress(ValidationError):
             yield recipe.trial(params)
+
+
+@contextmanager
+def _ray(sweep: Sweep, progress: Progress) -> Iterator[None]:
+    """Connect to Ray, or start it, with last words for a process that Ray ends meanwhile."""
+    again = "Ray ended this process while it started; type the command again"
+    with spoken_for(again, progress.console) as hush, ray_session(sweep.log, progress.say):
+        hush()
+        yield
 
 
 def run_to_end(

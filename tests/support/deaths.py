@@ -148,9 +148,8 @@ class MortalSweep:
         if code == 0:
             return self.is_whole() or "went on"
         line = self._last_line()
-        return (
-            f"stopped: {line}" if code == 1 and "go on with: edp-sweep resume s" in line else f"fault: {code}, {line}"
-        )
+        ways = ("go on with: edp-sweep resume s", "type the command again")
+        return f"stopped: {line}" if code == 1 and any(way in line for way in ways) else f"fault: {code}, {line}"
 
     def _last_line(self) -> str:
         return (self.driver.said().splitlines() or [""])[-1]
