@@ -119,7 +119,8 @@ def test_the_front_and_the_advice_keep_to_the_limits_if_anything_does(tmp_path: 
 def test_a_sampler_avoids_what_is_over_a_limit(name: str) -> None:
     """SER falls as x grows, and ε rises, to beyond its limit from x = 0.5 on."""
     asks = 100 if name == "nsga2" else 30  # it needs generations
-    search = SearchSpec(sampler=name, trials=30, objectives=("ser", "mia_auc"), limits={"epsilon": 1.0})  # type: ignore[arg-type]  # one of the literals
+    settings = {"sampler": name, "trials": 30, "objectives": ("ser", "mia_auc"), "limits": {"epsilon": 1.0}}
+    search = SearchSpec.model_validate(settings)
 
     def asked(search: SearchSpec) -> list[float]:
         study = optuna.create_study(directions=["minimize"] * 2, sampler=sampler(search))

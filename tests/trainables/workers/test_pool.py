@@ -45,7 +45,8 @@ class _Group:
     """A group of no processes but its queue's."""
 
     def __init__(self) -> None:
-        self.queue = ray.remote(_Queue).options(num_cpus=0).remote()  # type: ignore[call-overload]  # Ray's class
+        queues: Any = ray.remote(_Queue)
+        self.queue = queues.options(num_cpus=0).remote()
         self.ended = False
 
 
