@@ -40,7 +40,7 @@ def test_a_sweep_and_the_model_that_it_chose_are_one_account(
     assert found["epsilon_of_everything"] == pytest.approx(json.loads(out)["epsilon_of_sweep"])
     assert (found["epsilon_released"], found["without_privacy"]) == (0, ["s: baseline"])
 
-    assert command("pick", "s", "--output", picked, *storage)[0] == 0
+    assert command("pick", "s", "0", "--output", picked, *storage)[0] == 0  # for all its epochs, and so its whole ε
     budget = ("--set", "corpus.budget={epsilon: 20, delta: 5e-4}")
     code, _, err = command("train", picked, *budget, *storage)
     assert code == 0, err

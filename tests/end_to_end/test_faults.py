@@ -33,6 +33,7 @@ SETTINGS = [
     "training.workers=1",
     "resources.cpus_per_worker=0.5",
     f"search.trials={TRIALS}",
+    "search.concurrency=1",  # so that what is killed is the running trial's
     "search.stop=null",
 ]
 
