@@ -104,6 +104,7 @@ class Driver(Searcher):
         self._asker = Asker(study, recipe)
         self._trials: dict[str, _Trial] = {}
         self._failures: list[str] = []
+        self._not_written: Exception | None = None
         self.stopped: str | None = None
         """The reason why trials were stopped before their end."""
         self.budget_spent: str | None = None
@@ -154,7 +155,7 @@ class Driver(Searcher):
 
     def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
         """Handle a message from the trial's process."""
-        trial = self._trials[trial_id]
+        trial = self._known(trial_id)
         number = trial.suggestion.number
         message: Message = result["message"]
         match message:
@@ -175,14 +176,27 @@ class Driver(Searcher):
 
         That process only passes on messages, so its death is not the trial's fault.
         """
-        trial = self._trials[trial_id]
+        trial = self._known(trial_id)
         if trial.outcome is None and not trial.left:
             self._leave(trial, f"the process that reports on a trial died {RETRIES + 1} times; see Ray's logs")
         if trial.outcome is None:
             self._show(trial.suggestion.number, "interrupted")
             return
         del self._trials[trial_id]
-        self._end(trial, trial.outcome)
+        try:
+            self._end(trial, trial.outcome)
+        except Exception as error:
+            self._not_written = error
+            raise
+
+    def _known(self, trial_id: str) -> _Trial:
+        """Return a trial that has not ended. If an end could not be written, as on a full disk, raise that error again.
+
+        Tune goes on after an error, and speaks of the trial once more.
+        """
+        if trial_id not in self._trials and self._not_written is not None:
+            raise self._not_written
+        return self._trials[trial_id]
 
     def _leave(self, trial: _Trial, reason: str) -> None:
         """Leave a trial to `resume`, and stop the others. It fails if the memory was too short before, too."""

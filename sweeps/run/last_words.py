@@ -31,9 +31,10 @@ def spoken_for(line: str, console: Console) -> Iterator[Callable[[], None]]:
     Yields:
         A function that makes the other process silent, for a process that speaks for itself.
     """
-    try:
+    stream = None
+    with suppress(AttributeError, OSError, ValueError):  # no stream of the system, such as a notebook's
         stream = console.file.fileno()
-    except (AttributeError, OSError, ValueError):  # no stream of the system, such as a notebook's
+    if stream is None:
         yield lambda: None
         return
     text = f"{_SHOW_CURSOR if console.is_terminal else ''}\nedp-sweep: {redacted(line)}\n"
