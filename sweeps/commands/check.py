@@ -49,8 +49,9 @@ def check_command(
         raise UserError(
             "no limit is given; allowed: one or more of --max-epsilon, --max-ser, --max-mia-auc, --max-mia-tpr"
         )
-    if wrong := next((k for k, most in limits.items() if not most >= 0), None):
-        raise UserError(f"--max-{wrong.replace('_', '-')} = {limits[wrong]:g}: allowed: a number from 0 on")
+    if wrong := next((metric for metric, most in limits.items() if not most >= 0), None):
+        option = "--max-mia-tpr" if wrong == "mia_tpr_at_1pct_fpr" else f"--max-{wrong.replace('_', '-')}"
+        raise UserError(f"{option} = {limits[wrong]:g}: allowed: a number from 0 on")
     load("sweeps.results.recommendation")
     what, figures = (
         _of_sweep(storage, name, point) if _is_sweep(storage, name) else _of_model(storage, name, tracking_uri)

@@ -18,7 +18,7 @@ from sweeps.commands.attack_run import attack_front, not_attacked
 from sweeps.commands.finish import finish
 from sweeps.commands.stopping import SweepStopped, how_to_go_on
 from sweeps.config.choice import OLD, split_of
-from sweeps.config.configurations import all_configurations
+from sweeps.config.configurations import trials_that_run
 from sweeps.config.loading import load_recipe
 from sweeps.config.random_stopping import draw_number
 from sweeps.config.recipe import Recipe
@@ -116,7 +116,7 @@ def start_sweep(
             check_public(recipe.corpus, own, {"search.proxy": recipe.search.proxy})
         units = num_privacy_units(recipe.baseline(), prepared, corpora)
         check_batches(trials, units)
-        wanted = _each_once(recipe, recipe.search.trials, progress)
+        wanted = trials_that_run(recipe, recipe.search.trials, progress.say)
         _check_budget(sweep, recipe, units, wanted, uri, progress)
         progress.step("starting Ray")
         with _ray(sweep, progress):
@@ -129,29 +129,6 @@ def start_sweep(
             _begin(tracker, sweep, stem, recipe, plan, wanted)
             run_to_end(sweep, recipe, prepared, corpora, placed, tracker, progress, part_of or sweep.command("resume"))
     return sweep
-
-
-def _each_once(recipe: Recipe, wanted: int, progress: Progress, already: int = 0) -> int:
-    """Return the number of trials that run: no more than the space has configurations, since each runs once.
-
-    Args:
-        already: trials that an earlier command asked for.
-
-    Raises:
-        UserError: if those were all.
-    """
-    every = None if recipe.search.secret else all_configurations(recipe)
-    if every is None or wanted <= len(every):
-        return wanted
-    if already >= len(every):
-        raise UserError(
-            f"trials = {wanted - already}: all {len(every)} configurations of the space have run, or will; "
-            "allowed: none; `confirm` trains the best ones again"
-        )
-    progress.say(
-        f"the space has {len(every)} configurations, and each runs once: {len(every)} trials instead of {wanted}"
-    )
-    return len(every)
 
 
 def _check_budget(sweep: Sweep, recipe: Recipe, units: int, trials: int, uri: str, progress: Progress) -> None:
@@ -235,7 +212,7 @@ def resume_sweep(
         wanted = record.wanted
         if more:
             _check_open(sweep, recipe)
-            wanted = _each_once(recipe, record.wanted + more, progress, already=record.wanted)
+            wanted = trials_that_run(recipe, record.wanted + more, progress.say, already=record.wanted)
         if record.state == "finished" and not more:
             sweep.update(**moved)
             if recipe.search.secret:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import product
 from math import prod
 from typing import Any
 
 from pydantic import ValidationError
 
+from edp.spec import UserError
 from sweeps.config.recipe import Recipe
 from sweeps.config.space import SHAPE, Dimension
 
@@ -59,6 +60,28 @@ def all_configurations(recipe: Recipe) -> dict[str, Params] | None:
         for with_tau in [{"tau": one} for one in of_decay] if isinstance(tau, dict) else [{}]:
             found.setdefault(identity(recipe, params | with_tau), params | with_tau)
     return found
+
+
+def trials_that_run(recipe: Recipe, wanted: int, say: Callable[[str], None], already: int = 0) -> int:
+    """Return the number of trials that run: no more than the space has configurations, since each runs once.
+
+    Args:
+        say: called with a line if they are fewer than `wanted`.
+        already: trials that an earlier command asked for.
+
+    Raises:
+        UserError: if those were all.
+    """
+    every = None if recipe.search.secret else all_configurations(recipe)
+    if every is None or wanted <= len(every):
+        return wanted
+    if already >= len(every):
+        raise UserError(
+            f"trials = {wanted - already}: all {len(every)} configurations of the space have run, or will; "
+            "allowed: none; `confirm` trains the best ones again"
+        )
+    say(f"the space has {len(every)} configurations, and each runs once: {len(every)} trials instead of {wanted}")
+    return len(every)
 
 
 def _values(dimension: Dimension) -> Sequence[Any]:

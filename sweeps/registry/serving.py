@@ -181,6 +181,6 @@ def _of_one_column(predict: Callable[..., list[Prediction]]) -> Callable[..., li
 
 
 # MLflow replaces `predict` when the class is made, and turns a data frame into a list before it calls ours. So the
-# check must be put around MLflow's method, afterwards. Assigning to a method is a type error, hence `setattr`.
-setattr(UtteranceModel, "predict", _of_one_column(UtteranceModel.predict))  # noqa: B010 (see above)
+# check must be put around MLflow's method, afterwards.
+setattr(UtteranceModel, "predict", _of_one_column(UtteranceModel.predict))  # noqa: B010  # mypy forbids assigning to a method
 set_model(UtteranceModel())

@@ -160,8 +160,8 @@ def from_text(
 
     The loss is the mean over tokens of the slots' plus the mean over utterances of the intents'. With sums over an
     utterance's tokens, as a trial has them, the slots' scores become so sure that private steps cannot correct them:
-    SNIPS at epsilon 1 has a SER of 36 instead of 15 %. A slot prior is left out: with it, private heads on top have a
-    SER higher by a point on ATIS and NLU-eval, and lower by one on SNIPS.
+    SNIPS at epsilon 1 has a SER of 36 instead of 15 %. A slot prior is left out: with it, private heads on top
+    had a higher SER in three of four trainings (docs/log/2026-11-27-small-epsilon.md).
 
     Args:
         corpus: the corpus as `spec` reads it (`EncodedCorpus.for_model`).
