@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -16,7 +15,7 @@ from rich.table import Table
 from edp.spec import UserError
 from sweeps.commands.console import busy, err, out, print_json
 from sweeps.commands.options import RUNS, Json, Storage, TrackingUri
-from sweeps.store.storage import default_tracking_uri
+from sweeps.store.storage import chosen_tracking_uri
 from sweeps.text.errors import one_line
 from sweeps.text.figures import enumerated, epsilon_cell, epsilon_digits
 from sweeps.text.paths import as_path
@@ -49,7 +48,7 @@ def account_command(
         raise UserError(f"--delta = {delta:g}: allowed: a number between 0 and 1")
     if not storage.is_dir():
         raise UserError(f"storage = {str(storage)!r}: no such folder; allowed: the folder of sweeps")
-    uri = tracking_uri or os.environ.get("MLFLOW_TRACKING_URI") or default_tracking_uri(storage)
+    uri = chosen_tracking_uri(tracking_uri, storage)
     with busy("reading ledgers and MLflow, and composing"):
         from sweeps.tracking.remembered import tracked_accounts
 

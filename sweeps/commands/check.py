@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,7 +12,7 @@ from edp.spec import UserError
 from sweeps.commands.console import complain, load, out, print_json
 from sweeps.commands.options import RUNS, Json, Storage, TrackingUri, named
 from sweeps.commands.options import Point as PointName
-from sweeps.store.storage import default_tracking_uri
+from sweeps.store.storage import chosen_tracking_uri
 from sweeps.text.figures import epsilon_text
 from sweeps.text.paths import short
 from sweeps.text.terminal import print_line
@@ -104,9 +103,7 @@ def _of_model(storage: Path, name: str, tracking_uri: str | None) -> tuple[str, 
 
     from sweeps.tracking.store import check_store
 
-    client = MlflowClient(
-        check_store(tracking_uri or os.environ.get("MLFLOW_TRACKING_URI") or default_tracking_uri(storage))
-    )
+    client = MlflowClient(check_store(chosen_tracking_uri(tracking_uri, storage)))
     model, _, alias = name.removeprefix("models:/").partition("@")
     model, _, number = model.partition("/")
     try:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shlex
 from collections.abc import Callable
 from pathlib import Path
@@ -23,7 +22,7 @@ from sweeps.config.loading import apply_overrides, load_config, load_recipe, wri
 from sweeps.config.recipe import Recipe
 from sweeps.run.progress import Progress
 from sweeps.store.lock import is_free
-from sweeps.store.storage import default_tracking_uri
+from sweeps.store.storage import chosen_tracking_uri
 from sweeps.text.errors import one_line
 from sweeps.text.figures import (
     LABELS_PUBLIC,
@@ -242,7 +241,7 @@ def _check_budget(
     from sweeps.config.spending import of_trials
     from sweeps.run.corpus_budget import open_budget
 
-    uri = tracking_uri or os.environ.get("MLFLOW_TRACKING_URI") or default_tracking_uri(storage)
+    uri = chosen_tracking_uri(tracking_uri, storage)
     budget = open_budget(recipe.corpus, storage, uri, progress.say)
     if budget is not None:
         budget.check(of_trials(recipe, units, 1) or [], what)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 import shutil
 import signal
@@ -23,7 +22,7 @@ from sweeps.commands.console import err, out, print_json
 from sweeps.commands.options import PATH, RUNS, Json, Set, Shared, Storage, TrackingUri
 from sweeps.config.loading import PRETRAINING, load_pretraining, recipe_names
 from sweeps.store.lock import driver_lock
-from sweeps.store.storage import default_tracking_uri, share_storage
+from sweeps.store.storage import chosen_tracking_uri, share_storage
 from sweeps.text.paths import check_model_name
 from sweeps.text.secrets import redacted
 from sweeps.text.signals import interrupt_of
@@ -147,7 +146,7 @@ def pretrain(
     if earlier is not None and (earlier["started_from"]["sha256"], earlier["corpora"]) != (digest, list(pool.corpora)):
         raise _taken(folder, "from another starting point or other corpora")
     check_storage(storage)
-    uri = tracking_uri or os.environ.get("MLFLOW_TRACKING_URI") or default_tracking_uri(storage)
+    uri = chosen_tracking_uri(tracking_uri, storage)
     tracker = Tracker(uri, "pretrain", storage / "mlflow-artifacts", console.print)
     work = storage.resolve() / "cache" / f"pretraining-{_key(spec, digest, list(pool.corpora))}"
     total = sum(stage.steps for stage in spec.stages)

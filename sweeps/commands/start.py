@@ -42,7 +42,7 @@ from sweeps.store.lock import claimed, driver_lock
 from sweeps.store.plans import Plan, released
 from sweeps.store.records import SweepRecord
 from sweeps.store.settings import digests_of
-from sweeps.store.storage import default_tracking_uri
+from sweeps.store.storage import chosen_tracking_uri
 from sweeps.store.study import study_storage
 from sweeps.store.sweep import Sweep
 from sweeps.text.paths import check_name
@@ -103,7 +103,7 @@ def start_sweep(
         check_candidates(recipe)
     sweep = Sweep.new(storage, name or f"{stem}-{datetime.now():%Y%m%d-%H%M%S}")
     with progress.doing("checking the recipe"), claimed(sweep.folder, sweep.name):
-        uri = check_store(tracking_uri or os.environ.get("MLFLOW_TRACKING_URI") or default_tracking_uri(storage))
+        uri = check_store(chosen_tracking_uri(tracking_uri, storage))
         if recipe.search.study is not None:
             study_storage(recipe.search.study)
         trials = list(bound_trials(recipe))

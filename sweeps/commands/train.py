@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -32,7 +31,7 @@ from sweeps.config.parts import ResourcesSpec, SearchSpec
 from sweeps.run.progress import Progress
 from sweeps.store.corpora import keep_corpora
 from sweeps.store.lock import claimed
-from sweeps.store.storage import default_tracking_uri, share_storage
+from sweeps.store.storage import chosen_tracking_uri, share_storage
 from sweeps.text.figures import canaries_remark, delta_remark, labels_field, measured, metrics_line
 from sweeps.text.paths import check_model_name, folder_name
 from sweeps.text.secrets import redacted
@@ -165,7 +164,7 @@ def train(
             "counted in its ε"
         )
     made = Sweep(storage, f"train-{name}") if name else Sweep.new(storage, f"train-{folder_name(config.stem)}-{when}")
-    uri = check_store(tracking_uri or os.environ.get("MLFLOW_TRACKING_URI") or default_tracking_uri(storage))
+    uri = check_store(chosen_tracking_uri(tracking_uri, storage))
     prepared, corpora = open_corpora(spec, made.cache, made.folder, progress.say)
     units = num_privacy_units(spec, prepared, corpora, with_valid)
     if not with_valid:

@@ -45,6 +45,11 @@ def share_storage(storage: Path) -> None:
         ) from None
 
 
+def chosen_tracking_uri(given: str | None, storage: Path) -> str:
+    """Return MLflow's store: the one that is given, else that of `MLFLOW_TRACKING_URI`, else the storage folder's."""
+    return given or os.environ.get("MLFLOW_TRACKING_URI") or default_tracking_uri(storage)
+
+
 def default_tracking_uri(storage: Path) -> str:
     """Return the URI of the SQLite store in a storage folder."""
     return sqlite_url((storage / "mlflow.db").resolve())
@@ -87,7 +92,7 @@ def train_line(
         words += ("--set", "canaries.count=0")
         if canaries.kind != "values":  # which has no meaning without canaries
             words += ("--set", "canaries.kind=values")
-    default = absolute_store(os.environ.get("MLFLOW_TRACKING_URI") or default_tracking_uri(storage))
+    default = absolute_store(chosen_tracking_uri(None, storage))
     named = tracking_uri if redacted(default) != redacted(absolute_store(tracking_uri)) else None
     return command_line("train", config, *words, storage=storage, tracking_uri=named)
 
