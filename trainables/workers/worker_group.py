@@ -91,7 +91,9 @@ class WorkerGroup:
             reason = f"the worker group could not go on: {_one_line(error)}"
         finally:
             if not self._gone:
-                self.queue.abandon.remote(reason)
+                with suppress(ray.exceptions.RayError):
+                    # An answer that is still to come when `close` ends the queue is a line of Ray's on standard output.
+                    ray.get(self.queue.abandon.remote(reason))
 
     @property
     def ended(self) -> bool:
