@@ -50,6 +50,14 @@ def run_command(
             "the recipe's search.plan",
         ),
     ] = None,
+    earlier: Annotated[
+        str | None,
+        typer.Option(
+            "--from",
+            metavar="SWEEP",
+            help="begin at the good points of an earlier sweep, which may be of another corpus; what they cost is said",
+        ),
+    ] = None,
     storage: Storage = RUNS,
     shared: Shared = False,
     tracking_uri: TrackingUri = None,
@@ -65,6 +73,12 @@ def run_command(
 
     if shared:
         share_storage(storage)
+    if earlier is not None:
+        from sweeps.results.earlier import begun_from
+
+        overrides = begun_from(storage, earlier, recipe, overrides)
+        began = load_recipe(recipe, overrides)[1].search
+        print_line(err, f"the search begins at {len(began.points_to_evaluate or ())} points of {began.points_from}")
     where: dict[str, Any] = {"name": name, "storage": storage, "tracking_uri": tracking_uri, "progress": Progress(err)}
     if way is None:
         _show(start_sweep(recipe, overrides, **where), as_json)

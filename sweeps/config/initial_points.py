@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from sweeps.config.parts import SearchSpec
@@ -61,6 +61,38 @@ def initial_points(search: SearchSpec, space: Space, shapes: Shapes, kind: str, 
     if not found and rest:  # nothing of the mechanism is searched
         found.append(rest)
     return found[: search.trials // 2]
+
+
+def fitted(points: Iterable[Params], space: Space, shapes: Shapes, most: int) -> list[Params]:
+    """Return the distinct points of another sweep that fit a space, with their searched settings alone.
+
+    A number is moved to the nearest one of the space. A point with a word that the space lacks is left out.
+
+    Args:
+        points: configurations, the best first.
+        space: as for `initial_points`, and `shapes`.
+        most: the largest number of points.
+    """
+    found: list[Params] = []
+    for point in points:
+        taken = {name: value for name, value in point.items() if name in space}
+        if taken.get("decay") == "none":
+            taken.pop("tau", None)
+        moved: Params = {}
+        for (name, value), (_, _, dimension) in zip(taken.items(), _named(taken, space), strict=True):
+            if dimension is not None and dimension.holds(value):
+                moved[name] = value
+            elif dimension is not None and not isinstance(value, str | bool):
+                moved[name] = _nearest(float(value), dimension)
+        if len(moved) < len(taken):
+            continue
+        try:
+            under_sampler_names(moved, space, shapes, "point")
+        except ValueError:  # of a shape that does not fit together here
+            continue
+        if moved and moved not in found:
+            found.append(moved)
+    return found[:most]
 
 
 def _named(point: Params, space: dict[str, Any]) -> Iterator[tuple[str, Any, Dimension | None]]:
@@ -126,6 +158,7 @@ def _moved(point: Params, space: dict[str, Any]) -> Params:
 def _nearest(value: float, dimension: Dimension) -> Any:
     if dimension.choice is not None:
         numbers = [c for c in dimension.choice if isinstance(c, int | float)]
-        return min(numbers, key=lambda c: abs(math.log(max(c, 1e-12) / value))) if numbers else dimension.choice[0]
+        near = (lambda c: abs(math.log(max(c, 1e-12) / value))) if value > 0 else (lambda c: abs(c - value))
+        return min(numbers, key=near) if numbers else dimension.choice[0]
     low, high = dimension.ends()
     return min(max(value, low), high) if dimension.int is None else round(min(max(value, low), high))

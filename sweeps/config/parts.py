@@ -68,6 +68,13 @@ class SearchSpec(Frozen):
         tuple[dict[str, bool | int | float | str], ...] | None,
         Field(description="configurations to try first; null: the paper's best guesses and one safe point; []: none"),
     ] = None
+    points_from: Annotated[
+        str | None,
+        Field(
+            description="the earlier sweep of points_to_evaluate, and what its trainings cost, as `run --from` writes "
+            "them; null: none"
+        ),
+    ] = None
     study: Annotated[
         str | None,
         Field(

@@ -161,9 +161,9 @@ def choice_of(sweep: Sweep, trials: list[TrialRecord], limits: Iterable[str] = (
 
 def choice_in(sweep: Sweep, split: str, limits: Iterable[str] = ()) -> str:
     """Return what `choice_of` does, for the split whose figures choose."""
-    if plan_of(sweep) is not None:
-        return chosen_on(sweep.recipe.corpus.name)
-    return chosen_in(sweep.recipe.search, split, limits)
+    search, corpus = sweep.recipe.search, sweep.recipe.corpus.name
+    chosen = chosen_on(corpus) if plan_of(sweep) is not None else chosen_in(search, split, limits)
+    return f"{chosen}; the search began at points of {search.points_from}" if search.points_from else chosen
 
 
 def what_counts(sweep: Sweep) -> str:

@@ -10,21 +10,29 @@ from __future__ import annotations
 
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from tests.support.deaths import KINDS, walk
+from tests.support.deaths import KINDS, MOMENTS, Death, walk
 
 
 def main(kinds: Sequence[str]) -> None:
     """Print what came of each kill."""
-    deaths = []
-    for kind in kinds or KINDS:
-        with tempfile.TemporaryDirectory() as folder:
-            for death in walk(kind, Path(folder)):
-                deaths.append(death)
-                print(f"{death.kind}, {death.moment}: {death.fate}", flush=True)
+    deaths = [death for kind in kinds or KINDS for death in _deaths(kind)]
     print(f"{sum(death.held for death in deaths)} of {len(deaths)} held")
+
+
+def _deaths(kind: str) -> Iterator[Death]:
+    """Kill a kind at all moments, in a new sweep where it did not start again in the first one."""
+    left = list(MOMENTS)
+    while left:
+        last = left[0]
+        with tempfile.TemporaryDirectory() as folder:
+            for death in walk(kind, Path(folder), left):
+                print(f"{kind}, {death.moment}: {death.fate}", flush=True)
+                last = death.moment or last
+                yield death
+        left = left[left.index(last) + 1 :]
 
 
 if __name__ == "__main__":

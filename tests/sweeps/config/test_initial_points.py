@@ -6,6 +6,7 @@ import optuna
 import pytest
 
 from edp.spec import UserError
+from sweeps.config.initial_points import fitted
 from sweeps.config.loading import load_recipe
 from sweeps.config.recipe import Recipe
 from sweeps.config.space import ask
@@ -91,3 +92,25 @@ def test_random_stopping_takes_no_points() -> None:
     assert recipe(*secret).initial_points() == []
     with pytest.raises(UserError, match="independent draws"):
         recipe(*secret, "search.points_to_evaluate=[{C: 5}]")
+
+
+@pytest.mark.parametrize(
+    ("point", "expected"),
+    [
+        ({"C": 0.5, "z0": 0.5, "decay": "linear", "tau": 0.02}, {"C": 0.5, "z0": 0.5, "decay": "linear", "tau": 0.02}),
+        ({"C": 0.5, "z0": 0.5, "decay": "none", "tau": 0.0}, {"C": 0.5, "z0": 0.5, "decay": "none"}),
+        ({"C": 400.0, "z0": 1e-9, "decay": "none"}, {"C": 1.0, "z0": 0.008, "decay": "none"}),
+        ({"C": 0.5, "z0": 0, "decay": "none"}, {"C": 0.5, "z0": 0.008, "decay": "none"}),
+        ({"C": 0.5, "decay": "none", "training.epochs": 7, "solved": 3.0}, {"C": 0.5, "decay": "none"}),
+    ],
+)
+def test_a_point_of_another_sweep_is_moved_into_the_space(point: dict, expected: dict) -> None:
+    one = recipe("space.C.uniform=[0.1, 1.0]", "space.z0={log_uniform: [0.008, 1.0]}")
+    assert fitted([point, point], one.dimensions, one.shapes, 5) == [expected]
+
+
+def test_a_point_that_has_a_word_of_another_space_is_left_out_and_the_best_stay() -> None:
+    one = recipe("space.C.uniform=[0.1, 1.0]", "space.decay.choice=[none]", "space.tau=null")
+    given = [{"C": c, "z0": 0.5, "decay": decay} for c in (0.2, 0.4, 0.8) for decay in ("linear", "none")]
+    found = fitted(given, one.dimensions, one.shapes, 2)
+    assert [(point["C"], point["decay"]) for point in found] == [(0.2, "none"), (0.4, "none")]
