@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 import socket
+from pathlib import Path
 from typing import Any
 
 from edp.spec import UserError
@@ -47,6 +48,50 @@ def check_address(address: str) -> None:
         socket.create_connection((found[1].strip("[]"), int(found[2])), timeout=_PATIENCE_S).close()
     except OSError as error:
         raise no_cluster(address, error.strerror or str(error)) from None
+    if not asks_for_token(address):
+        return
+    given, mode = _token(), os.environ.get("RAY_AUTH_MODE", "token")
+    if mode != "token":
+        problem = f"RAY_AUTH_MODE is {mode!r}"
+    elif given is None:
+        problem = "there is none here"
+    elif asks_for_token(address, given):
+        problem = "the one here is another cluster's"
+    else:
+        return
+    raise UserError(
+        f"RAY_ADDRESS = {address!r}: the cluster asks for its token, and {problem}; allowed: the token in "
+        "~/.ray/auth_token, as `ray get-auth-token` prints it on the head, or in RAY_AUTH_TOKEN"
+    )
+
+
+def asks_for_token(address: str, given: str | None = None) -> bool:
+    """Return True if the head at HOST:PORT answers no call without a token, or not with the one that is given.
+
+    `ray start` makes such a cluster, and Ray itself would try for half a minute before it says that none is there.
+    """
+    import grpc
+
+    if not _HOST_AND_PORT.fullmatch(address):
+        return False  # a client's server checks it itself
+    header = [("authorization", f"Bearer {given}")] if given is not None else None
+    with grpc.insecure_channel(address, options=[("grpc.enable_http_proxy", 0)]) as channel:
+        try:
+            channel.unary_unary("/ray.rpc.NodeInfoGcsService/GetClusterId")(b"", timeout=_PATIENCE_S, metadata=header)
+        except grpc.RpcError as error:  # any other code leaves it to Ray to judge the address
+            return bool(error.code() is grpc.StatusCode.UNAUTHENTICATED)
+    return False
+
+
+def _token() -> str | None:
+    """Return the token of a cluster that this machine has, where Ray looks for it; None if there is none."""
+    if token := os.environ.get("RAY_AUTH_TOKEN"):
+        return token
+    file = Path(os.environ.get("RAY_AUTH_TOKEN_PATH") or Path.home() / ".ray" / "auth_token")
+    try:
+        return file.read_text().strip() or None
+    except (OSError, UnicodeDecodeError):
+        return None
 
 
 def no_cluster(address: str, why: str = "") -> UserError:
