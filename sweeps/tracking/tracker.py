@@ -5,22 +5,24 @@ from __future__ import annotations
 import logging
 import math
 import os
+import shlex
 import time
 import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
 os.environ.setdefault("GIT_PYTHON_REFRESH", "quiet")
 
 import requests
-from mlflow.entities import Dataset, DatasetInput, Experiment, Metric, Param, Run, RunTag
+from mlflow.entities import Dataset, DatasetInput, Experiment, LifecycleStage, Metric, Param, Run, RunTag
 from mlflow.exceptions import MlflowException
 from mlflow.tracking import MlflowClient
 from sqlalchemy.exc import SQLAlchemyError
 
 from edp.spec import UserError
+from sweeps.store.lock import one_at_a_time
 from sweeps.store.storage import sqlite_file
 from sweeps.text.secrets import redacted
 from sweeps.tracking.dead_runs import end_dead_runs, owner_tags
@@ -93,12 +95,20 @@ class Tracker:
             if uri.startswith(("http://", "https://")):
                 # MLflow itself would retry for minutes before it reports a server that does not answer.
                 requests.get(uri, timeout=10)
-            self.client = MlflowClient(tracking_uri=uri, registry_uri=uri)
-            found = self.client.get_experiment_by_name(experiment)
-            remove_twin(uri)
-            if found is None and not new:
-                raise wrong_store(uri, f"holds no experiment {experiment!r}")
-            found = found or self._create(experiment, artifacts)
+            # MLflow makes its tables in steps that a second process at the same time would break.
+            with one_at_a_time(artifacts.parent) if new and artifacts.parent.is_dir() else nullcontext():
+                self.client = MlflowClient(tracking_uri=uri, registry_uri=uri)
+                found = self.client.get_experiment_by_name(experiment)
+                remove_twin(uri)
+                if found is None and not new:
+                    raise wrong_store(uri, f"holds no experiment {experiment!r}")
+                found = found or self._create(experiment, artifacts)
+            if found.lifecycle_stage == LifecycleStage.DELETED:
+                raise UserError(
+                    f"tracking-uri = {redacted(uri)!r}: its experiment {experiment!r} was deleted; allowed: another "
+                    f"store, or to restore it: MLFLOW_TRACKING_URI={shlex.quote(redacted(uri))} mlflow experiments "
+                    f"restore --experiment-id {found.experiment_id}"
+                )
         except UserError:
             raise
         except Exception as error:  # of MLflow, its plugins, or a driver
@@ -110,17 +120,19 @@ class Tracker:
 
     def _create(self, experiment: str, artifacts: Path) -> Experiment:
         place = None if self.uri.startswith("http") else (artifacts / experiment).resolve().as_uri()
-        number = self.client.create_experiment(
-            experiment,
-            artifact_location=place,
-            tags={
-                "mlflow.experimentKind": "custom_model_development",
-                # MLflow's charts show this metric first.
-                "mlflow.experiment.primaryMetric.name": "valid_ser",
-                "mlflow.experiment.primaryMetric.greaterIsBetter": "False",
-            },
-        )
-        return self.client.get_experiment(number)
+        tags = {
+            "mlflow.experimentKind": "custom_model_development",
+            # MLflow's charts show this metric first.
+            "mlflow.experiment.primaryMetric.name": "valid_ser",
+            "mlflow.experiment.primaryMetric.greaterIsBetter": "False",
+        }
+        try:
+            return self.client.get_experiment(self.client.create_experiment(experiment, place, tags))
+        except MlflowException:
+            # On a server, another process may have made it meanwhile.
+            if (made := self.client.get_experiment_by_name(experiment)) is None:
+                raise
+            return made
 
     def check_holds(self, run_id: str) -> None:
         """Raise if the store does not hold this run, since it is then another sweep's.
