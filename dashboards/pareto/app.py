@@ -20,6 +20,7 @@ from dashboards.pareto.data import Limits, Snapshot, opening_axes
 from dashboards.pareto.guard import guard
 from dashboards.pareto.layout import INDEX, page
 from dashboards.pareto.limits import limits, state
+from dashboards.pareto.runs import runs
 from dashboards.pareto.search import search
 from dashboards.pareto.selection import address, comparing, notes, picking, selection
 from dashboards.pareto.source import Source
@@ -71,6 +72,7 @@ def create(
     comparing(app, source)
     notes(app, source, token)
     search(app, source)
+    runs(app, source)
     _download(app, source)
     picking(app, source, output, tracking_uri, token)
     guard(app, hosts, password)

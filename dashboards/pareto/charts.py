@@ -46,7 +46,7 @@ def charts(app: Dash, source: Source) -> None:
         return "" if other is None else two_sweeps(source.read()[1], other)
 
 
-CARDS = ("first", "scatter", "parallel", "search", "sweeps")
+CARDS = ("first", "scatter", "parallel", "search", "runs", "sweeps")
 """The cards that are hidden while they have nothing to show."""
 
 
@@ -59,6 +59,7 @@ def cards(source: Source) -> set[str]:
         "scatter": bool(found.candidates),
         "parallel": several,
         "search": several and not found.recipe.search.secret,
+        "runs": bool(found.curves) and not found.recipe.search.secret,
         "sweeps": bool(others(source)),
     }
     return {name for name, has in shown.items() if has}

@@ -69,6 +69,15 @@ METRICS = (
 """Metrics that the charts offer if a sweep has them."""
 
 
+CURVES = {
+    "valid_ser": ("SER on validation", False),
+    "train_loss": ("Training loss", False),
+    "valid_mia_auc": ("MIA AUC on validation", False),
+    "epsilon": ("ε so far (honest)", True),
+}
+"""What an epoch reports: a label by name, and whether its axis is logarithmic."""
+
+
 @dataclass(frozen=True)
 class Candidate:
     """A kept epoch of a trial, which can be picked."""

@@ -1,12 +1,14 @@
-"""The charts of one candidate, and the table that compares two candidates."""
+"""The charts of one candidate, and the table that compares it with others."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from typing import Any
 
 from dash import html
 
-from dashboards.pareto.data import Axis, Candidate, Snapshot, is_number, text
+from dashboards.pareto.data import CURVES, Axis, Candidate, Snapshot, is_number, text
 from dashboards.pareto.layout import figures_row, figures_table
 from dashboards.pareto.style import EPSILON, THEMES, Figure, base_layout
 from sweeps.results.front import difference
@@ -70,14 +72,6 @@ def epsilons(candidate: Candidate, theme: str) -> Figure:
     return {"data": traces, "layout": layout}
 
 
-CURVES = {
-    "valid_ser": ("SER on validation", False),
-    "train_loss": ("Training loss", False),
-    "valid_mia_auc": ("MIA AUC on validation", False),
-    "epsilon": ("ε so far (honest)", True),
-}
-
-
 def curves(curve: tuple[dict[str, float], ...], epoch: int, theme: str) -> Figure:
     """Draw a trial's metrics over its epochs, a small chart per metric, and mark the candidate's epoch."""
     history = {key: [(int(e.get("epoch", i + 1)), e[key]) for i, e in enumerate(curve) if key in e] for key in CURVES}
@@ -125,21 +119,33 @@ def curves(curve: tuple[dict[str, float], ...], epoch: int, theme: str) -> Figur
     return {"data": traces, "layout": layout}
 
 
-def side_by_side(snapshot: Snapshot, one: Candidate, other: Candidate) -> html.Table:
-    """Return a table of two candidates: metrics, 95 % intervals of the differences, and the settings that differ."""
-    rows = [
-        _row(axis.short, axis, one, other, _apart(axis, one, other))
-        for axis in snapshot.axes.values()
-        if axis.key in one.metrics or axis.key in other.metrics
-    ]
-    names = dict.fromkeys((*one.params, *other.params))
-    rows.append(_row("epochs", Axis("epoch", "epochs"), one, other))
-    rows += [_row(n, Axis(n, n), one, other) for n in names if one.params.get(n) != other.params.get(n)]
-    return figures_table(("", one.name, other.name, "difference (95%)"), rows, "figures two")
+def side_by_side(snapshot: Snapshot, one: Candidate, others: Sequence[Candidate]) -> html.Table:
+    """Return a table of candidates: metrics, with their differences from `one`, and the settings that differ.
+
+    A difference of two measured figures is a 95 % interval. It has a column of its own if there is one other candidate,
+    and stands below each figure otherwise.
+    """
+    every, alone = (one, *others), len(others) == 1
+    rows = []
+    for axis in snapshot.axes.values():
+        if any(axis.key in candidate.metrics for candidate in every):
+            apart = [_apart(axis, one, other) for other in others]
+            cells = [
+                _cell(axis, one),
+                *(_cell(axis, o, "" if alone else a) for o, a in zip(others, apart, strict=True)),
+            ]
+            rows.append(figures_row(axis.short, *cells, *apart[:alone]))
+    settings = [Axis("epoch", "epochs")]
+    names = dict.fromkeys(name for candidate in every for name in candidate.params)
+    settings += [Axis(n, n) for n in names if any(c.params.get(n) != one.params.get(n) for c in others)]
+    rows += [figures_row(axis.label, *(_cell(axis, c) for c in every), *([""] * alone)) for axis in settings]
+    heads = ("", *(candidate.name for candidate in every), *(["difference (95%)"] * alone))
+    return figures_table(heads, rows, "figures two")
 
 
-def _row(name: str, axis: Axis, one: Candidate, other: Candidate, apart: str = "") -> html.Tr:
-    return figures_row(name, *(text(axis, c.metrics.get(axis.key, c.value(axis.key))) for c in (one, other)), apart)
+def _cell(axis: Axis, candidate: Candidate, apart: str = "") -> Any:
+    figure = text(axis, candidate.metrics.get(axis.key, candidate.value(axis.key)))
+    return [figure, html.Div(apart, className="apart")] if apart else figure
 
 
 def _apart(axis: Axis, one: Candidate, other: Candidate) -> str:

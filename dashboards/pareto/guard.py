@@ -20,6 +20,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 from typing_extensions import TypedDict
 from werkzeug.exceptions import HTTPException, NotFound
 
+from dashboards.pareto.data import CURVES
 from dashboards.pareto.layout import THEME
 from sweeps.commands.unexpected import unexpected
 
@@ -42,6 +43,8 @@ _KINDS: dict[str, Any] = {
     "limits.data": dict[str, Annotated[float, Field(allow_inf_nan=False)]],
     "link.data": dict[str, str],
     "asked.data": list[str] | None,
+    "pinned.data": list[str] | None,
+    "metric.value": Annotated[str, Field(pattern=f"^({'|'.join(CURVES)})$")] | None,
     "sort.data": _Sort,
     "table-page.data": Annotated[int, Field(ge=0, le=10**9)],
     "dominated.value": list[str],

@@ -8,6 +8,7 @@ from typing import Any
 
 from dash import dcc, html
 
+from dashboards.pareto.data import CURVES
 from sweeps.store.picks import MAX_NOTE
 from sweeps.text.figures import MARK, WORTH
 
@@ -160,6 +161,40 @@ def search(objective: str) -> html.Section:
     )
 
 
+def runs() -> html.Section:
+    """Return the card of the trials as they ran, which reads the study when it is opened."""
+    options: list[Any] = [{"label": label, "value": name} for name, (label, _) in CURVES.items()]
+    metric = dcc.Dropdown(id="metric", value="valid_ser", clearable=False, searchable=False, options=options)
+    return html.Section(
+        html.Details(
+            [
+                html.Summary(html.H2("The trials as they ran"), id="runs-open"),
+                _part("timeline", "When each trial ran", _chart("timeline", _STILL)),
+                _part(
+                    "over",
+                    "Epoch by epoch, over each other",
+                    _div("choices", _div("choice", html.Label("metric", htmlFor="metric"), metric)),
+                    _chart("over", _STILL),
+                    html.P("", id="over-note", className="note"),
+                ),
+                _part(
+                    "attainment",
+                    "What new seeds attain",
+                    _chart("attainment", _STILL),
+                    html.P(
+                        "What the points that confirm trained again reach together, with one seed at least, with half "
+                        "of the seeds, and with all.",
+                        className="note",
+                    ),
+                ),
+            ]
+        ),
+        className="card",
+        id="runs-card",
+        hidden=True,
+    )
+
+
 def sweeps() -> html.Section:
     """Return the card that compares another sweep with this one."""
     other = dcc.Dropdown(id="beside", options=[], placeholder="none; a chosen sweep's front is drawn above too")
@@ -303,7 +338,16 @@ def page(
             html.Main(
                 [
                     html.Div(
-                        [answer(), first(), scatter(*axes), table(), parallel(), search(axes[0]), sweeps()],
+                        [
+                            answer(),
+                            first(),
+                            scatter(*axes),
+                            table(),
+                            parallel(),
+                            search(axes[0]),
+                            runs(),
+                            sweeps(),
+                        ],
                         className="wide",
                     ),
                     html.Div([details(output)], className="narrow"),

@@ -21,6 +21,10 @@ from sweeps.store.picks import NOTES, read_notes, write_note
 from sweeps.store.plans import plan_of
 from sweeps.store.storage import train_line
 from sweeps.store.sweep import Sweep
+from sweeps.text.figures import enumerated
+
+_PINNED = 4
+"""Most configurations that another one is compared with."""
 
 
 def selection(app: Dash, source: Source, mlflow: str | None, tracking_uri: str | None) -> None:
@@ -110,7 +114,7 @@ def address(app: Dash, source: Source) -> None:
 
 
 def comparing(app: Dash, source: Source) -> None:
-    """Register the callbacks that compare two configurations: one is pinned while another is selected."""
+    """Register the callbacks that compare configurations: some are pinned while another is selected."""
 
     @app.callback(
         Output("pinned", "data"),
@@ -118,29 +122,33 @@ def comparing(app: Dash, source: Source) -> None:
         Input("unpin", "n_clicks"),
         Input("link", "data"),
         State("selected", "data"),
+        State("pinned", "data"),
     )
-    def pin(_: int | None, __: int | None, link: dict[str, Any], selected: str | None) -> str | None:
-        if ctx.triggered_id in ("pin", "unpin"):
-            return selected if ctx.triggered_id == "pin" else None
-        return link.get("with")
+    def pin(_: int | None, __: int | None, link: dict[str, Any], selected: str | None, now: list[str] | None) -> Any:
+        if ctx.triggered_id == "unpin":
+            return []
+        names = [*(now or []), selected] if ctx.triggered_id == "pin" else str(link.get("with", "")).split(",")
+        return [name for name in dict.fromkeys(names) if name][:_PINNED]
 
     @app.callback(
         Output("side-by-side", "children"),
         Output("pin", "disabled"),
-        Output("pin", "hidden"),
         Output("unpin", "hidden"),
         Input("pinned", "data"),
         Input("selected", "data"),
         Input("version", "data"),
     )
-    def show(pinned: str | None, selected: str | None, _: str | None) -> Any:
+    def show(pinned: list[str] | None, selected: str | None, _: str | None) -> Any:
         found = source.read()[1]
-        one, other = found.candidates.get(selected or ""), found.candidates.get(pinned or "")
-        if other is None:
-            return "", one is None, False, True
-        if one is None or one is other:
-            return html.P(f"{other.name} is kept for comparison: select another one."), True, True, False
-        return side_by_side(found, one, other), True, True, False
+        one = found.candidates.get(selected or "")
+        kept = [found.candidates[name] for name in pinned or [] if name in found.candidates]
+        others = [candidate for candidate in kept if candidate is not one]
+        full = one is None or one in kept or len(kept) == _PINNED
+        if one is None or not others:
+            names = enumerated([candidate.name for candidate in kept])
+            words = f"{names} {'is' if len(kept) == 1 else 'are'} kept for comparison: select another one."
+            return html.P(words) if kept else "", full, not kept
+        return side_by_side(found, one, others), full, False
 
 
 def notes(app: Dash, source: Source, token: str) -> None:

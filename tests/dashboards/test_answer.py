@@ -94,15 +94,18 @@ def test_where_the_front_differs_in_what_is_clipped_the_charts_say_which_is_whic
 
 def test_two_candidates_side_by_side_say_what_is_noise(found: Snapshot) -> None:
     one, *_, other = found.front
-    shown = str(side_by_side(found, one, other))
+    shown = str(side_by_side(found, one, [other]))
     low, high = difference(one.metrics, other.metrics, "valid_ser")
     assert f"{100 * low:+.1f} to {100 * high:+.1f} points" in shown
     assert one.name in shown
     assert other.name in shown
     twin = replace(other, point=replace(other.point, metrics=one.metrics, params=one.params))
-    assert str(side_by_side(found, one, twin)).count(", noise") == 4, (
+    assert str(side_by_side(found, one, [twin])).count(", noise") == 4, (
         "of SER and MIA AUC on validation and test, which have intervals"
     )
+    three = str(side_by_side(found, one, [other, twin]))
+    assert three.count(", noise") == 4 + shown.count(", noise"), "below each figure"
+    assert "difference" not in three
 
 
 def test_the_csv_has_a_row_for_each_candidate_with_its_place(found: Snapshot) -> None:

@@ -4,9 +4,9 @@ const used = () => window.dash_clientside.callback_context.triggered.filter((one
 // Return the key from the id of a button in a group: {"key":…,"type":…}.n_clicks
 const keyOf = (one) => JSON.parse(one.prop_id.slice(0, one.prop_id.lastIndexOf("."))).key;
 
-// The selected configuration and the one that it is compared with. They are marked by shapes, which Plotly draws without
+// The selected configuration and those that it is compared with. They are marked by shapes, which Plotly draws without
 // drawing the points again. A chart that is drawn anew loses its shapes and gets them again.
-const wanted = { selected: null, pinned: null };
+const wanted = { selected: null, pinned: [] };
 
 const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
@@ -41,7 +41,8 @@ function mark(chart) {
   const shapes = chart.layout.shapes || [];
   const isMark = (shape) => (shape.name || "").startsWith("mark:");
   const marks = [
-    ...markOf(chart, wanted.pinned === wanted.selected ? null : wanted.pinned, "pinned", colour("--muted")),
+    ...wanted.pinned.filter((key) => key !== wanted.selected)
+      .flatMap((key) => markOf(chart, key, `pinned:${key}`, colour("--muted"))),
     ...markOf(chart, wanted.selected, "selected", colour("--accent")),
   ];
   const names = (some) => some.map((shape) => shape.name).join();
@@ -64,7 +65,7 @@ window.dash_clientside = Object.assign({}, window.dash_clientside, {
     },
 
     mark: function (selected, pinned) {
-      Object.assign(wanted, { selected, pinned });
+      Object.assign(wanted, { selected, pinned: pinned || [] });
       for (const name of ["first", "scatter", "parallel"]) {
         const chart = document.querySelector(`#${name} .js-plotly-plot`);
         if (!chart || !chart.data) continue; // not drawn yet; its figure calls this function again
@@ -97,20 +98,20 @@ window.dash_clientside = Object.assign({}, window.dash_clientside, {
       return key || window.dash_clientside.no_update;
     },
 
-    // The address: #at=7@3&with=2&ser=0.3
+    // The address: #at=7@3&with=2,5&ser=0.3
     read: function (hash) {
       return Object.fromEntries(new URLSearchParams((hash || "").slice(1)));
     },
 
     write: function (at, beside, limits) {
-      if (!at && !beside && !Object.keys(limits || {}).length) return window.dash_clientside.no_update;
+      if (!at && !(beside || []).length && !Object.keys(limits || {}).length) return window.dash_clientside.no_update;
       const said = new URLSearchParams();
       if (at) said.set("at", at);
-      if (beside) said.set("with", beside);
+      if ((beside || []).length) said.set("with", beside.join(","));
       for (const [name, most] of Object.entries(limits || {})) {
         said.set(name.endsWith("_seconds") ? "cost" : name.replace(/^valid_/, ""), Number(most.toPrecision(6)));
       }
-      history.replaceState(history.state, "", "#" + said.toString().replaceAll("%40", "@"));
+      history.replaceState(history.state, "", "#" + said.toString().replaceAll("%40", "@").replaceAll("%2C", ","));
       return window.dash_clientside.no_update;
     },
   },
