@@ -279,6 +279,8 @@ def serve(
                     webbrowser.open(url)
                 if child is None or _answers(mlflow, child):
                     _say(f"MLflow UI    {source.run_page(mlflow, None, tracking_uri)}")
+                    if (trials := source.trials_page(mlflow, tracking_uri)) is not None:
+                        _say(f"  its trials {trials}")
                 else:
                     _say(f"MLflow UI    did not start; its log: {log}", to_err=True)
                 _say("Ctrl-C ends both.")

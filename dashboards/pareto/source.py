@@ -18,6 +18,7 @@ from sweeps.store.activities import CONFIRM
 from sweeps.store.picks import NOTES, ORIGIN
 from sweeps.store.plans import RELEASE
 from sweeps.store.sweep import Sweep
+from sweeps.tracking.run_note import trials_page
 from sweeps.tracking.store import check_there
 
 
@@ -80,12 +81,25 @@ class Source:
     def run_page(self, mlflow: str, run_id: str | None, tracking_uri: str | None = None) -> str:
         """Return the address of a run in the MLflow UI at `mlflow`; `mlflow` itself if the store does not answer."""
         record = self.sweep.record
-        try:
-            if self._experiment is None:
-                check_there(tracking_uri or record.tracking_uri)
-                client = MlflowClient(tracking_uri or record.tracking_uri)
-                self._experiment = str(client.get_run(record.run_id).info.experiment_id)
-        except (MlflowException, SQLAlchemyError, TypeError, UserError):
+        experiment = self._experiment_id(tracking_uri or record.tracking_uri)
+        if experiment is None:
             return mlflow
         # By default MLflow's UI opens on agents and traces.
-        return f"{mlflow}/#/experiments/{self._experiment}/runs/{run_id or record.run_id}?workflowType=machine_learning"
+        return f"{mlflow}/#/experiments/{experiment}/runs/{run_id or record.run_id}?workflowType=machine_learning"
+
+    def trials_page(self, mlflow: str, tracking_uri: str | None = None) -> str | None:
+        """Return the address of the trials' table in the MLflow UI at `mlflow`; None if there is none."""
+        experiment = self._experiment_id(tracking_uri or self.sweep.record.tracking_uri)
+        if experiment is None or self.sweep.recipe.search.secret:
+            return None
+        return f"{mlflow}/{trials_page(experiment, self.sweep.name)}"
+
+    def _experiment_id(self, uri: str) -> str | None:
+        """Return the id of the sweep's experiment; None if the store does not answer."""
+        try:
+            if self._experiment is None:
+                check_there(uri)
+                self._experiment = str(MlflowClient(uri).get_run(self.sweep.record.run_id).info.experiment_id)
+        except (MlflowException, SQLAlchemyError, TypeError, UserError):
+            return None
+        return self._experiment

@@ -18,7 +18,7 @@ from sweeps.store.sweep import Sweep
 from sweeps.text.figures import epsilon_digits
 from sweeps.tracking.backfill import send_missing
 from sweeps.tracking.job_run import corpus_inputs, send_baseline
-from sweeps.tracking.run_note import run_note
+from sweeps.tracking.run_note import run_note, trials_view
 from sweeps.tracking.run_tags import NOTE
 from sweeps.tracking.tracker import Tracker
 from trainables.records.files import atomic_write
@@ -59,6 +59,8 @@ def finish(sweep: Sweep, recipe: Recipe, tracker: Tracker, state: str, progress:
         tracker.tag(run, {"pareto": str(run in now).lower()})
     tracker.log(record.run_id, _metrics(sweep, recipe, trials, front))
     note = run_note(sweep, recipe, trials, front, tracker.experiment_id)
+    if not recipe.search.secret:  # a sweep by an earlier version has no view
+        tracker.keep_view(sweep.name, trials_view(sweep.name, recipe))
     tracker.tag(record.run_id, {"state": "interrupted" if state == "running" else state, NOTE: note})
     tracker.end(record.run_id, {"finished": "FINISHED", "failed": "FAILED"}.get(state, "KILLED"))
     try:

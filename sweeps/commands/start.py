@@ -49,7 +49,7 @@ from sweeps.text.paths import check_name
 from sweeps.text.secrets import redacted
 from sweeps.text.signals import BY_CTRL_C, exit_code, stopped_by
 from sweeps.tracking.job_run import corpus_inputs
-from sweeps.tracking.run_note import first_note
+from sweeps.tracking.run_note import first_note, trials_view
 from sweeps.tracking.run_tags import environment_tags, flat
 from sweeps.tracking.store import check_store
 from sweeps.tracking.tracker import Tracker
@@ -163,6 +163,8 @@ def _begin(tracker: Tracker, sweep: Sweep, recipe_name: str, recipe: Recipe, pla
     )
     if run_id is None:
         raise UserError(f"tracking-uri = {redacted(tracker.uri)!r} takes no runs; allowed: a store that can be written")
+    if not recipe.search.secret:  # no trial is tracked
+        tracker.keep_view(sweep.name, trials_view(sweep.name, recipe))
     sweep.save_recipe(recipe)
     if plan is not None:
         plan.write(sweep.folder)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -56,7 +57,7 @@ def run_note(sweep: Sweep, recipe: Recipe, trials: list[TrialRecord], front: lis
     """
     name = sweep.name
     models = sum(len(trial.points) for trial in trials)
-    every, best = _runs(experiment, name, "all trials", ""), _runs(experiment, name, "the front", "pareto")
+    every, best = f"[all trials]({trials_page(experiment, name)})", _runs(experiment, name, "the front", "pareto")
     picked = _runs(experiment, name, "what was picked", "picked")
     shown, rare = _spread_over(front, _ROWS), TPR in recipe.search.objectives
     metrics, released = [point.metrics for point in front], headline(sweep, trials)
@@ -107,10 +108,35 @@ def _row(heads: list[str], name: str, metrics: Mapping[str, Any], configuration:
 
 def _runs(experiment: str, sweep: str, words: str, tag: str) -> str:
     """Return a link to a sorted list of trials in the MLflow UI, which hides unsorted ones below the sweep."""
-    wanted = f"tags.sweep = '{sweep}' and tags.role = 'trial'" + (f" and tags.{tag} = 'true'" if tag else "")
-    query = {"workflowType": "machine_learning", "searchFilter": wanted}
-    query |= {"orderByKey": "metrics.`valid_ser`", "orderByAsc": "true"}
+    query = {"workflowType": "machine_learning", "searchFilter": f"{_trials_of(sweep)} and tags.{tag} = 'true'"}
+    query |= _SORTED | {"orderByAsc": "true"}
     return f"[{words}](#/experiments/{experiment}/runs?{urlencode(query, quote_via=quote)})"
+
+
+def trials_page(experiment: str, sweep: str) -> str:
+    """Return the address of a sweep's trials in the MLflow UI, with the columns of `trials_view`."""
+    query = {"viewStateShareKey": sweep, "workflowType": "machine_learning"}
+    return f"#/experiments/{experiment}/runs?{urlencode(query)}"
+
+
+def trials_view(sweep: str, recipe: Recipe) -> str:
+    """Return the view of a sweep's trials that MLflow keeps with its experiment: which runs, by which columns.
+
+    It is what MLflow's own button for sharing a view would write.
+    """
+    metrics = ("valid_ser", "ser", "mia_auc", TPR, "epsilon")
+    searched = dict.fromkeys(name for name in recipe.dimensions)
+    columns = [f"metrics.`{name}`" for name in metrics] + [f"params.`{name}`" for name in searched]
+    view = {"searchFilter": _trials_of(sweep), **_SORTED, "orderByAsc": True, "selectedColumns": columns}
+    view |= {"startTime": "ALL", "lifecycleFilter": "Active", "datasetsFilter": [], "modelVersionFilter": "All Runs"}
+    return json.dumps(view)
+
+
+def _trials_of(sweep: str) -> str:
+    return f"tags.sweep = '{sweep}' and tags.role = 'trial'"
+
+
+_SORTED = {"orderByKey": "metrics.`valid_ser`"}
 
 
 def _spread_over(front: list[Point], most: int) -> list[Point]:

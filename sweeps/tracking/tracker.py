@@ -269,6 +269,10 @@ class Tracker:
         batch = [RunTag(key, redacted(str(value))) for key, value in tags.items()]
         self._on_run(run_id, lambda run: self.client.log_batch(run, tags=batch))
 
+    def keep_view(self, name: str, view: str) -> None:
+        """Keep a view of the experiment's runs that MLflow's UI opens under this name."""
+        self._sent(lambda: self.client.set_experiment_tag(self.experiment_id, f"mlflow.sharedViewState.{name}", view))
+
     def inputs(self, run_id: str | None, corpora: Sequence[DatasetInput]) -> None:
         """Log the corpora that a run reads. MLflow skips those that the run has already."""
         self._on_run(run_id, lambda run: self.client.log_inputs(run, list(corpora)))

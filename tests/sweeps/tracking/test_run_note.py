@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
@@ -51,13 +52,17 @@ def test_the_links_find_exactly_the_front_the_trials_and_what_was_picked(sweep: 
     run = client.get_run(sweep.record.run_id)
     text = run.data.tags["mlflow.note.content"]
     front = {point.run_id for point in pareto_front(sweep.trials(), sweep.recipe.search.objectives)}
+    experiment = client.get_experiment(run.info.experiment_id)
     expected = {"the front": front, "all trials": {t.run_id for t in sweep.trials()}, "what was picked": set()}
     for words, runs in expected.items():
         (address,) = re.findall(rf"\[{words}\]\(#(.*?)\)", text)
-        query = parse_qs(urlsplit(address).query)
-        assert urlsplit(address).path == f"/experiments/{run.info.experiment_id}/runs"
+        query = {name: values[0] for name, values in parse_qs(urlsplit(address).query).items()}
+        assert urlsplit(address).path == f"/experiments/{experiment.experiment_id}/runs"
+        if "viewStateShareKey" in query:
+            query = json.loads(experiment.tags[f"mlflow.sharedViewState.{query['viewStateShareKey']}"])
+            assert {"metrics.`valid_ser`", "metrics.`mia_auc`", "params.`z0`"} < set(query["selectedColumns"])
         found = client.search_runs(
-            [run.info.experiment_id], query["searchFilter"][0], order_by=[f"{query['orderByKey'][0]} ASC"]
+            [experiment.experiment_id], query["searchFilter"], order_by=[f"{query['orderByKey']} ASC"]
         )
         assert {r.info.run_id for r in found} == runs, words
         sers = [r.data.metrics["valid_ser"] for r in found]
