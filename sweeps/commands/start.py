@@ -264,7 +264,7 @@ def bound_trials(recipe: Recipe) -> Iterator[TrialSpec]:
 @contextmanager
 def _ray(sweep: Sweep, progress: Progress) -> Iterator[None]:
     """Connect to Ray, or start it, with last words for a process that Ray ends meanwhile."""
-    again = "Ray ended this process while it started; type the command again"
+    again = "this process ended while Ray started; type the command again"
     with spoken_for(again, progress.console) as hush, ray_session(sweep.log, progress.say):
         hush()
         yield

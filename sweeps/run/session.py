@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import functools
 import logging
 import os
@@ -10,7 +11,15 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager, nullcontext, redirect_stderr, redirect_stdout, suppress
+from contextlib import (
+    AbstractContextManager,
+    ExitStack,
+    contextmanager,
+    nullcontext,
+    redirect_stderr,
+    redirect_stdout,
+    suppress,
+)
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -35,6 +44,8 @@ from trainables.workers.pool import WorkerPool
 from trainables.workers.worker_group import WorkerGroup, run_fresh
 
 _TRIES = 3
+_START_S = 300.0
+"""Seconds that Ray may take to start, or to be joined: ten times what it takes on a machine with too much to do."""
 """Attempts to start Ray, which gives up after half a minute. A busy machine may need longer."""
 _ALLOCATOR = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": f"{1 << 40}", "MALLOC_ARENA_MAX": "1"}
 """Environment variables with which a worker keeps the memory that a step has used. By default glibc returns the memory
@@ -274,6 +285,21 @@ def _inherited(variables: dict[str, str]) -> Iterator[None]:
             os.environ.pop(name, None)
 
 
+@contextmanager
+def _mortal() -> Iterator[None]:
+    """Let Ctrl-C end this process within the block, and end it after `_START_S`, whatever Ray does meanwhile.
+
+    Ray's start holds Python's lock, so it would keep this process from every handler and thread. It may wait for ever,
+    for a process of Ray that has died.
+    """
+    with ExitStack() as stack:
+        if threading.current_thread() is threading.main_thread() and callable(signal.getsignal(signal.SIGINT)):
+            stack.callback(signal.signal, signal.SIGINT, signal.signal(signal.SIGINT, signal.SIG_DFL))
+        faulthandler.dump_traceback_later(_START_S, exit=True, file=2)  # the session's log, where there is one
+        stack.callback(faulthandler.cancel_dump_traceback_later)
+        yield
+
+
 def connect(address: str, **options: Any) -> Any:
     """Connect to a cluster, or start one here (`local`), and return the result of `ray.init`, which gets `options`.
 
@@ -288,7 +314,7 @@ def connect(address: str, **options: Any) -> Any:
         maybe_enable_token_auth_if_token_available()  # Ray itself does so for `auto` alone
     for _ in range(_TRIES):
         try:
-            with _inherited(_ALLOCATOR):
+            with _inherited(_ALLOCATOR), _mortal():
                 return ray.init(address=address, log_to_driver=False, configure_logging=False, **options)
         except ConnectionError:
             raise no_cluster(address) from None
