@@ -216,11 +216,11 @@ def private_recipe(run: Run, epsilon: float, *, schema: bool = False) -> tuple[s
         f"model.schema_weight={_SCHEMA_WEIGHT if schema else 0}",
         f"model.slot_prior={_SLOT_PRIOR if schema else 0}",
     ]
-    if settings[-3] != "model.name_prior=0":  # they are of the last layer
+    names = settings[-3] != "model.name_prior=0"
+    if names:  # they are of the last layer
         settings.append('space.model.features.layers.choice=["2+6", "2+4+6"]')
-    if epsilon <= 1 or (
-        schema and epsilon <= 3
-    ):  # each step has the same noise, so equal weights of the steps are best
+    # Each step has the same noise, so equal weights of the steps are best, above all where heads begin at a prior.
+    if epsilon <= 1 or ((names or schema) and epsilon <= 3):
         low, high = (50, 200) if epsilon <= 1 else (100, 300)
         settings += ["training.optimizer=sgd", "training.average=0.7", "training.epochs=80", "edp.C=0.25"]
         settings += ["space.training.epochs=null", "space.C=null", f"training.learning_rate={2 * low}"]
