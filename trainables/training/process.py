@@ -8,6 +8,7 @@ import platform
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
@@ -67,6 +68,15 @@ def alone() -> Iterator[None]:
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # of mallopt(3)
 _KEEP = 1 << 30
 _LARGEST_HEAP_BLOCK = 32 << 20  # glibc allows no more
+
+
+def own_memory() -> int:
+    """Return the bytes of this process' memory that it shares with no file, 0 where the system does not say."""
+    try:
+        lines = Path("/proc/self/status").read_text().splitlines()
+    except OSError:
+        return 0
+    return next((1024 * int(line.split()[1]) for line in lines if line.startswith("RssAnon")), 0)
 
 
 def keep_freed_memory() -> None:

@@ -23,6 +23,8 @@ _AGAIN_S = 60.0
 """Seconds after the end of a group that could not go on before another one is started beside those that run."""
 _RENEW_AFTER = 500
 """Jobs after which a group is replaced, and with it whatever its processes have gathered."""
+_GROWN = 3 << 30
+"""Bytes that a worker may gather after its first job before its group is replaced. It keeps one GiB on purpose."""
 
 Start = Callable[[int], AbstractContextManager[WorkerGroup]]
 """Starts the group of a number, which counts the groups of a pool. The context ends it."""
@@ -35,10 +37,17 @@ class _Member:
         self._context = context
         self.group = context.__enter__()
         self.ready = False
+        self._served, self._grown = 0, 0
 
     def look(self) -> None:
         """Ask whether the workers run, until they do."""
         self.ready = self.ready or bool(ray.get(self.group.queue.is_served.remote()))
+
+    def is_worn(self, served: int) -> bool:
+        """Return True if the group, which is free, has served enough jobs, or gathered enough memory with them."""
+        if served != self._served:
+            self._served, self._grown = served, ray.get(self.group.queue.grown.remote())
+        return served >= _RENEW_AFTER or self._grown > _GROWN
 
     def leave(self, kind: type[BaseException] | None = None, error: BaseException | None = None) -> None:
         self._context.__exit__(kind, error, error.__traceback__ if error is not None else None)
@@ -100,7 +109,8 @@ class WorkerPool:
             if len(self._members) > 1:  # the end of the last one is told to its jobs
                 self._failed_at = time.monotonic()
                 self._retire(number)
-        worn = [number for number in demand.free if demand.served[number] >= _RENEW_AFTER]
+        free = [number for number in demand.free if number in self._members]
+        worn = [number for number in free if self._members[number].is_worn(demand.served[number])]
         spare = sorted(demand.free, reverse=True) if len(self._members) > most else []
         for number in [*worn[:1], *spare[:1]]:
             self._retire(number)

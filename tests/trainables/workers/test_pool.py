@@ -34,6 +34,9 @@ class _Queue:
     async def is_served(self) -> bool:
         return True
 
+    async def grown(self) -> int:
+        return 100 * len(self.served)
+
     async def submit(self, job_id: str, job: Any) -> None:
         self.served.append(job_id)
 
@@ -90,8 +93,11 @@ def test_a_pool_follows_its_demand_and_its_limit(ray_cluster: str, tmp_path: Pat
     assert len(groups.left) == len(groups.started) == len(queues) == 3
 
 
-def test_a_worn_group_is_replaced(ray_cluster: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("trainables.workers.pool._RENEW_AFTER", 2)
+@pytest.mark.parametrize(("limit", "most"), [("_RENEW_AFTER", 2), ("_GROWN", 199)])
+def test_a_worn_group_is_replaced(
+    ray_cluster: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str, most: int
+) -> None:
+    monkeypatch.setattr(f"trainables.workers.pool.{limit}", most)
     groups = _Groups()
     with WorkerPool(groups.start, lambda: 2, lambda queue: None) as pool:
         for _ in range(2):
