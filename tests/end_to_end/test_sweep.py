@@ -92,8 +92,10 @@ def test_a_sweep_tracks_every_trial_once_under_one_parent(swept: dict[str, Any],
         artifacts = {f.path for f in client.list_artifacts(run.info.run_id)}
         assert artifacts - {"served_model"} == {"config.yaml", "ledger.json", "model"}, "but for what a test registered"
         assert "no formal guarantee" in run.data.tags["privacy"] or "-DP for one example" in run.data.tags["privacy"]
-        steps = client.get_metric_history(run.info.run_id, "valid_ser")
-        assert [m.step for m in steps] == [1, 2]
+        for name in ("valid_ser", "system/worker_cpu_percent", "system/worker_memory_mib"):
+            steps = client.get_metric_history(run.info.run_id, name)
+            assert [m.step for m in steps] == [1, 2]
+            assert all(m.value > 0 for m in steps)
     assert {f.path for f in client.list_artifacts(swept["run_id"])} == {"recipe.yaml", "front.svg"}
     assert runs[swept["run_id"]].data.tags["mlflow.note.content"].count("| SGD |") == 1
     assert runs[swept["baseline"]["run_id"]].data.tags["role"] == "baseline"

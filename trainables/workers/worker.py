@@ -28,7 +28,7 @@ from trainables.records.job import EpochResult, Report, Stop, TrialFailed, Trial
 from trainables.records.pareto import Metrics, on_validation
 from trainables.records.permissions import own_files
 from trainables.training.checkpoint import Checkpoint, load_checkpoint, restored_ledger, save_checkpoint
-from trainables.training.process import new_model, pick_device
+from trainables.training.process import new_model, own_memory, pick_device
 from trainables.training.trainer import Trainer
 
 T = TypeVar("T")
@@ -71,6 +71,7 @@ def run_trial(job: TrialJob, report: Report) -> TrialResult | None:
         started -= log.curve[-1]["trial_seconds"]
         dropped_before = log.curve[-1].get("dropped_gradients", 0.0)
     stop: Stop | None = None
+    usage = _Usage(device)
     every = spec.training.validate_every
     try:
         for epoch in range(len(seconds), spec.training.epochs):
@@ -83,7 +84,7 @@ def run_trial(job: TrialJob, report: Report) -> TrialResult | None:
             metrics = {"train_loss": train_loss, "epoch_seconds": float(np.mean(seconds[-every:]))} | valid
             metrics["dropped_gradients"] = dropped_before + trainer.dropped
             if log is not None:
-                metrics |= privacy_metrics(trainer.ledger, spec.edp.delta) | _cost(job, started, device)
+                metrics |= privacy_metrics(trainer.ledger, spec.edp.delta) | _cost(job, started, device) | usage.read()
                 # The ledger comes first and the checkpoint last. A crash in between leaves a ledger that covers more
                 # steps than the models beside it, never fewer.
                 write_ledger(trainer.ledger, job.output)
@@ -128,6 +129,26 @@ def _trainer(job: TrialJob, corpus: EncodedCorpus, device: torch.device, checkpo
     model = new_model(job.spec, corpus, device)
     ledger = restored_ledger(checkpoint, read_ledger(job.output))
     return Trainer(model, corpus, job.spec, device, checkpoint, ledger, write_ahead, job.gpus_per_worker)
+
+
+class _Usage:
+    """What this process, the first worker, uses of its machine. MLflow shows these metrics apart, by their prefix."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._before = time.perf_counter(), time.process_time()
+
+    def read(self) -> Metrics:
+        """Return its CPUs' use since the last call, in per cent of one CPU, and its memory, in MiB."""
+        (wall, cpu), now = self._before, (time.perf_counter(), time.process_time())
+        self._before = now
+        found = {
+            "system/worker_cpu_percent": 100 * (now[1] - cpu) / max(now[0] - wall, 1e-9),
+            "system/worker_memory_mib": own_memory() / 2**20,
+        }
+        if self._device.type == "cuda":
+            found["system/worker_gpu_memory_mib"] = torch.cuda.max_memory_allocated(self._device) / 2**20
+        return found
 
 
 def _cost(job: TrialJob, started: float, device: torch.device) -> Metrics:

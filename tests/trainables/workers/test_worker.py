@@ -227,6 +227,8 @@ def test_an_utterance_of_infinite_loss_ends_plain_sgd_and_is_dropped_from_privat
             found[0].metrics["dropped_gradients"],
         ]
         assert all(0 < epoch["train_loss"] < float("inf") for epoch in curve)
+        assert all(0 < epoch["system/worker_cpu_percent"] < 1e5 for epoch in curve)
+        assert all(10 < epoch["system/worker_memory_mib"] < 1e6 for epoch in curve)
 
 
 @pytest.mark.slow
