@@ -39,7 +39,7 @@ def begun_from(storage: Path, name: str, recipe_name: str, settings: list[str]) 
     if recipe.search.secret:
         raise UserError(f"from = {name}: a secret number of trials are independent draws; allowed: another sampler")
     earlier = Sweep.existing(storage, name)
-    good = list(_best_first(earlier))
+    good = list(best_first(earlier))
     if not good:
         raise UserError(f"from = {name}: the sweep has no measured trial; allowed: a sweep that has one")
     points = fitted(
@@ -54,7 +54,7 @@ def begun_from(storage: Path, name: str, recipe_name: str, settings: list[str]) 
     return [*settings, *(f"search.{name}={json.dumps(value, ensure_ascii=False)}" for name, value in begin.items())]
 
 
-def _best_first(sweep: Sweep) -> Iterator[Point]:
+def best_first(sweep: Sweep) -> Iterator[Point]:
     """Yield the points of a sweep: the recommended one, then front by front, each of a lower first objective first."""
     recipe, trials = sweep.recipe, sweep.trials()
     found = recommended(sweep)
