@@ -28,6 +28,7 @@ from sweeps.text.columns import (
 from sweeps.text.figures import params_text, users_notes
 from sweeps.text.terminal import command_line
 
+_SORTED = {"orderByKey": "metrics.`valid_ser`"}
 _ROWS = 20
 """The largest number of the front's rows, since MLflow takes 8,000 characters."""
 
@@ -125,8 +126,7 @@ def trials_view(sweep: str, recipe: Recipe) -> str:
     It is what MLflow's own button for sharing a view would write.
     """
     metrics = ("valid_ser", "ser", "mia_auc", TPR, "epsilon")
-    searched = dict.fromkeys(name for name in recipe.dimensions)
-    columns = [f"metrics.`{name}`" for name in metrics] + [f"params.`{name}`" for name in searched]
+    columns = [f"metrics.`{name}`" for name in metrics] + [f"params.`{name}`" for name in recipe.dimensions]
     view = {"searchFilter": _trials_of(sweep), **_SORTED, "orderByAsc": True, "selectedColumns": columns}
     view |= {"startTime": "ALL", "lifecycleFilter": "Active", "datasetsFilter": [], "modelVersionFilter": "All Runs"}
     return json.dumps(view)
@@ -134,9 +134,6 @@ def trials_view(sweep: str, recipe: Recipe) -> str:
 
 def _trials_of(sweep: str) -> str:
     return f"tags.sweep = '{sweep}' and tags.role = 'trial'"
-
-
-_SORTED = {"orderByKey": "metrics.`valid_ser`"}
 
 
 def _spread_over(front: list[Point], most: int) -> list[Point]:
