@@ -33,8 +33,9 @@ def test_what_a_user_says_of_the_allocator_stands(monkeypatch: pytest.MonkeyPatc
 
 
 _HUNG = """
-import ctypes, sys
+import ctypes, signal, sys
 from sweeps.run import session
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background inherits that it is ignored
 session._START_S = float(sys.argv[1])
 with session._mortal():
     print("hangs", flush=True)
