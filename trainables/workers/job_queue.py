@@ -77,6 +77,7 @@ class JobQueue:
         self._patience_s = patience_s
         self._beats: dict[int, tuple[float, str]] = {}  # time and place of each rank's last sign of life
         self._reported: dict[int, float] = {}  # seconds of silence at which a reported rank is reported again
+        self._ended_before = 0  # jobs that had ended when the current group began
         self._memory: dict[int, tuple[int, int]] = {}  # bytes of each rank after its first job, and at its last beat
         self._jobs: list[tuple[str, TrialJob]] = []
         self._ended = 0  # jobs end in their order, so this is also the index of the first job that has not ended
@@ -130,14 +131,15 @@ class JobQueue:
             return job_id, job
 
     async def beat(self, rank: int, generation: int, place: str, memory: int = 0) -> bool:
-        """Record a worker's sign of life, and the bytes that its process has of its own.
+        """Record a worker's sign of life; return True while its group is the current one.
 
-        Return True while its group is the current one.
+        Args:
+            memory: bytes that its process shares with no file.
         """
         if generation != self._generation or self._closed is not None:
             return False
         self._beats[rank] = time.monotonic(), place
-        if self._ended:
+        if self._ended > self._ended_before:
             self._memory[rank] = self._memory.get(rank, (memory,))[0], memory
         if self._reported.pop(rank, None) is not None:
             await self._notice(f"worker {rank} gives signs of life again")
@@ -199,6 +201,7 @@ class JobQueue:
             handed = self._in_flight()
             self._generation += 1
             self._cursor, self._beats, self._reported, self._memory = {}, {}, {}, {}
+            self._ended_before = self._ended
             self._idle_deaths = 0 if handed else self._idle_deaths + 1
             if self._stop is not None or self._idle_deaths > RETRIES:
                 self._end_all(reason)

@@ -197,7 +197,12 @@ def test_a_wait_ends_with_ctrl_c(tmp_path: Path) -> None:
     made, recipe = sweep(tmp_path)
     search = trials(made, recipe)
     with locked(made.folder / "study.db"):
-        threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
-        with pytest.raises(KeyboardInterrupt):
-            search.ask("0")
+        # A job in the background inherits that Ctrl-C is ignored.
+        before = signal.signal(signal.SIGINT, signal.default_int_handler)
+        try:
+            threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+            with pytest.raises(KeyboardInterrupt):
+                search.ask("0")
+        finally:
+            signal.signal(signal.SIGINT, before)
     assert search.ask("1") is not None
