@@ -24,7 +24,7 @@ from sweeps.text.figures import labels_field, measured
 from sweeps.text.terminal import command_line, print_line
 from sweeps.tracking.job_run import JobRun
 from sweeps.tracking.store import check_store
-from sweeps.tracking.tracker import Tracker
+from sweeps.tracking.tracker import Figures, Tracker
 from trainables.config import TrialSpec
 from trainables.config.keys import NO_EFFECT, cache_key, identity
 from trainables.features.encoded_corpus import EncodedCorpus
@@ -214,6 +214,6 @@ def _keep(
     }
     metrics |= {name: document[name] for name in (*AUDITED, *PERMITTED) if document[name] is not None}
     attacked_run = JobRun(tracker, target.run_id, tracker.failures)
-    attacked_run.epoch(target.epoch, metrics)
+    tracker.log(target.run_id, Figures(metrics, target.epoch))
     tracker.tag(target.run_id, {"strongest_attack": document["strongest"]})
     attacked_run.files([target.folder / "attacks.json", page], target.artifacts)

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from sweeps.store.records import Point
     from sweeps.store.sweep import Sweep
     from sweeps.tracking.job_run import JobRun
-    from sweeps.tracking.tracker import Tracker
+    from sweeps.tracking.tracker import Figures, Tracker
     from trainables.workers.client import OnEpoch
 
 
@@ -306,7 +306,7 @@ def _track(tracker: Tracker, point: Point, found: dict[str, Any]) -> None:
         for name, values in found["confirmed"].items()
         for key, suffix in (("mean", ""), ("lower", "_lower"), ("upper", "_upper"))
     }
-    tracker.log(point.run_id, metrics, point.epoch)
+    tracker.log(point.run_id, Figures(metrics, point.epoch))
     tracker.tag(point.run_id, {"confirmed_seeds": str(len(found["runs"]))})
 
 

@@ -20,7 +20,7 @@ from sweeps.tracking.backfill import send_missing
 from sweeps.tracking.job_run import corpus_inputs, send_baseline
 from sweeps.tracking.run_note import run_note, trials_view
 from sweeps.tracking.run_tags import NOTE
-from sweeps.tracking.tracker import Tracker
+from sweeps.tracking.tracker import Figures, Tracker
 from trainables.records.files import atomic_write
 
 
@@ -57,7 +57,7 @@ def finish(sweep: Sweep, recipe: Recipe, tracker: Tracker, state: str, progress:
     now, earlier = {point.run_id for point in front if point.run_id}, tracker.marked(record.run_id, "pareto")
     for run in now ^ earlier:  # a sweep that went on has runs that were marked before and left the front since
         tracker.tag(run, {"pareto": str(run in now).lower()})
-    tracker.log(record.run_id, _metrics(sweep, recipe, trials, front))
+    tracker.log(record.run_id, Figures(_metrics(sweep, recipe, trials, front)))
     note = run_note(sweep, recipe, trials, front, tracker.experiment_id)
     if not recipe.search.secret:  # a sweep by an earlier version has no view
         tracker.keep_view(sweep.name, trials_view(sweep.name, recipe))
@@ -104,7 +104,7 @@ def tell_total(sweep: Sweep, tracker: Tracker) -> None:
     """Update the sweep's ε in MLflow, in its run and its models, after one more training on its corpus."""
     recipe, trials, record = sweep.recipe, sweep.trials(), sweep.record
     front = pareto_front(trials, recipe.search.objectives, recipe.search.limits)
-    tracker.log(record.run_id, _metrics(sweep, recipe, trials, front))
+    tracker.log(record.run_id, Figures(_metrics(sweep, recipe, trials, front)))
     tracker.tag(record.run_id, {NOTE: run_note(sweep, recipe, trials, front, tracker.experiment_of(record.run_id))})
     _tell_models(sweep, trials, tracker)
 

@@ -7,7 +7,8 @@ exactly once, whatever it was.
 
 from __future__ import annotations
 
-from collections import Counter
+import time
+from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -47,6 +48,8 @@ MAX_REFUSALS = 50
 """Refused configurations in a row that end the search: perhaps no configuration is within the ε budget."""
 MAX_FAILURES = 10
 """Failed trials in a row that end the search: probably all of them fail for one reason."""
+_START_S = 5.0
+"""Seconds that Tune takes to start a process for a trial, at most."""
 
 
 @dataclass
@@ -55,6 +58,8 @@ class _Trial:
 
     suggestion: Suggestion
     asked: optuna.Trial
+    started: bool = False
+    """True once its process runs."""
     run: JobRun | None = None
     """The trial's MLflow run; None before it starts, and if trials are not tracked."""
     seen: set[int] = field(default_factory=set)
@@ -103,6 +108,8 @@ class Driver(Searcher):
         self._synced = SyncedRuns(sweep)
         self._asker = Asker(study, recipe)
         self._trials: dict[str, _Trial] = {}
+        self._processes = 0  # trials that have run at once, at most: each has a process under Tune
+        self._ends = deque[float]()  # the times of the latest ends of trials
         self._failures: list[str] = []
         self._not_written: Exception | None = None
         self.stopped: str | None = None
@@ -125,12 +132,13 @@ class Driver(Searcher):
     # Any: a dict or a string. Ray annotates `dict | None`, but documents FINISHED, a string, as an answer.
     def suggest(self, trial_id: str) -> Any:
         """Return the next trial to start under Tune's `trial_id`; None if none may start now, FINISHED if none will."""
-        if sum(not trial.left for trial in self._trials.values()) >= self._max_running():
+        if not self._has_place():
             return None  # Tune asks again later
         if self.stopped is not None:
             return Searcher.FINISHED
         self.budget_spent = self.budget_spent or over_budget(self._spent.seconds, self._recipe)
-        self.flat = self.flat or flat_front(self._recipe.search, self._study.get_trials(deepcopy=False))
+        if self._recipe.search.until is not None:
+            self.flat = self.flat or flat_front(self._recipe.search, self._study.get_trials(deepcopy=False))
         if self.gave_up is not None or self.budget_spent is not None or self.flat is not None:
             return Searcher.FINISHED
         for _ in range(MAX_REFUSALS):
@@ -153,10 +161,23 @@ class Driver(Searcher):
             return {"suggestion": suggestion}
         return Searcher.FINISHED
 
+    def _has_place(self) -> bool:
+        """Return True if one more trial may run, and its process is one that is free or will be started in peace.
+
+        A trial whose process is being started gets the next process that is free instead, and Tune then ends the new
+        one. So more processes are asked for only if more are missing than trials end during a start.
+        """
+        now = time.monotonic()
+        while self._ends and now - self._ends[0] > _START_S:
+            self._ends.popleft()
+        missing = self._max_running() - sum(not trial.left for trial in self._trials.values())
+        return missing > 0 and (len(self._trials) < self._processes or missing > len(self._ends))
+
     def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
         """Handle a message from the trial's process."""
         trial = self._known(trial_id)
-        number = trial.suggestion.number
+        trial.started, number = True, trial.suggestion.number
+        self._processes = max(self._processes, sum(one.started for one in self._trials.values()))
         message: Message = result["message"]
         match message:
             case "started", _:
@@ -183,6 +204,7 @@ class Driver(Searcher):
             self._show(trial.suggestion.number, "interrupted")
             return
         del self._trials[trial_id]
+        self._ends.append(time.monotonic())
         try:
             self._end(trial, trial.outcome)
         except Exception as error:
@@ -206,6 +228,8 @@ class Driver(Searcher):
                 return
             trial.asked.set_user_attr(SHORT_BEFORE, True)
         trial.left = True
+        if trial.run is not None:
+            trial.run.flush()
         self.stopped = self.stopped or reason
         self._stop_signal.send.remote(reason)
 

@@ -9,7 +9,7 @@ from edp.ledger import Ledger
 from sweeps.run.prepare import Prepared
 from sweeps.run.progress import Progress
 from sweeps.store.sweep import Sweep
-from sweeps.tracking.tracker import Tracker
+from sweeps.tracking.tracker import Figures, Tracker
 from trainables.config import BERTSpec, TrialSpec
 from trainables.features.encoded_corpus import EncodedCorpus
 from trainables.records.job import TrialJob
@@ -25,7 +25,7 @@ def keep_schema_only(sweep: Sweep, spec: TrialSpec, prepared: Prepared, tracker:
     """Measure the schema alone, and keep its figures in the sweep's record and its MLflow run."""
     metrics = measure_schema_only(spec, prepared)
     sweep.update(schema_only=metrics)
-    tracker.log(sweep.record.run_id, {f"schema_only_{name}": value for name, value in metrics.items()})
+    tracker.log(sweep.record.run_id, Figures({f"schema_only_{name}": value for name, value in metrics.items()}))
 
 
 def measure_schema_only(spec: TrialSpec, prepared: Prepared) -> Metrics:

@@ -44,9 +44,9 @@ from trainables.workers.pool import WorkerPool
 from trainables.workers.worker_group import WorkerGroup, run_fresh
 
 _TRIES = 3
+"""Attempts to start Ray, which gives up after half a minute. A busy machine may need longer."""
 _START_S = 300.0
 """Seconds that Ray may take to start, or to be joined: ten times what it takes on a machine with too much to do."""
-"""Attempts to start Ray, which gives up after half a minute. A busy machine may need longer."""
 _ALLOCATOR = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": f"{1 << 40}", "MALLOC_ARENA_MAX": "1"}
 """Environment variables with which a worker keeps the memory that a step has used. By default glibc returns the memory
 of a large tensor at once, and the system clears each page of the next one: an epoch of BERT in two workers on CPUs took

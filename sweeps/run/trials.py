@@ -32,7 +32,7 @@ from sweeps.store.records import REPEATED
 from sweeps.store.sweep import Sweep
 from sweeps.text.figures import delta_remark, epsilon_digits
 from sweeps.tracking.job_run import corpus_inputs, open_baseline_run, open_trial_run, trial_run_name
-from sweeps.tracking.tracker import Tracker
+from sweeps.tracking.tracker import Figures, Tracker
 from trainables.config import TrialSpec
 from trainables.features.encoded_corpus import EncodedCorpus
 from trainables.records.job import EpochResult, TrialJob, TrialResult, TrialStopped
@@ -67,7 +67,7 @@ def run_baseline(
             result = run(TrialJob(spec, prepared.corpus, folder, prepared.attack, prepared.coins), on_epoch)
         tracked.close(spec, folder, result)
     sweep.update(baseline={"run_id": tracked.run_id, **result.metrics}, baseline_tracked=tracked.whole)
-    tracker.log(sweep.record.run_id, {f"baseline_{k}": v for k, v in result.metrics.items()})
+    tracker.log(sweep.record.run_id, Figures({f"baseline_{k}": v for k, v in result.metrics.items()}))
 
 
 def run_trials(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -15,7 +16,7 @@ from sweeps.store.plans import plan_of
 from sweeps.store.sweep import Sweep
 from sweeps.text.figures import metrics_line, privacy_statement
 from sweeps.tracking.run_tags import NOTE, environment_tags, flat, trial_tags
-from sweeps.tracking.tracker import Tracker
+from sweeps.tracking.tracker import Figures, Tracker
 from trainables.config import CorpusSpec, TrialSpec
 from trainables.corpora import is_generated
 from trainables.features.encoded_corpus import SPLITS, EncodedCorpus
@@ -23,6 +24,9 @@ from trainables.records.job import Outcome, TrialError, TrialResult, TrialStoppe
 from trainables.records.pareto import Metrics, on_validation
 
 ARTIFACTS = ("ledger.json", "config.yaml", "model.pt")
+
+_TOGETHER_S = 1.0
+"""Seconds in which epochs are sent together."""
 
 PLAIN = "no formal guarantee (plain SGD)"
 
@@ -34,6 +38,7 @@ class JobRun:
         failures: the tracker's count before the run was opened.
         trial: sweep and number of the trial whose kept epochs are candidates, each with a LoggedModel; None: of none.
         corpus: the data set that its metrics are measured on.
+        new: True if the run was created now.
 
     Attributes:
         run_id: None if the store did not take the run.
@@ -46,9 +51,12 @@ class JobRun:
         failures: int,
         trial: tuple[str, int] | None = None,
         corpus: Dataset | None = None,
+        *,
+        new: bool = False,
     ) -> None:
         self.tracker, self.run_id, self._failures = tracker, run_id, failures
-        self._trial, self._corpus = trial, corpus
+        self._trial, self._corpus, self._new = trial, corpus, new
+        self._kept, self._flushed = list[Figures](), time.monotonic()
 
     @property
     def whole(self) -> bool:
@@ -56,8 +64,16 @@ class JobRun:
         return self.run_id is not None and self.tracker.failures == self._failures
 
     def epoch(self, epoch: int, metrics: Metrics) -> None:
-        """Log the metrics of an epoch that has ended."""
-        self.tracker.log(self.run_id, metrics, epoch)
+        """Log the metrics of an epoch that has ended. Epochs that follow each other fast are sent together."""
+        self._kept.append(Figures(metrics, epoch))
+        if time.monotonic() - self._flushed >= _TOGETHER_S:
+            self.flush()
+
+    def flush(self, tags: Mapping[str, str] | None = None) -> None:
+        """Send what is kept, with `tags`."""
+        self._flushed = time.monotonic()
+        kept, self._kept = self._kept, []
+        self.tracker.log(self.run_id, *kept, tags=tags)
 
     def epochs(self, metrics: Mapping[int, Metrics], models: Mapping[int, str] | None = None) -> None:
         """Log the metrics of epochs that have ended, unless the run has them already."""
@@ -84,15 +100,15 @@ class JobRun:
                 then sent. Otherwise the epochs have sent theirs of the validation split.
         """
         if isinstance(outcome, TrialResult):
-            self._result(spec, outcome, told_before)
+            tags = self._result(spec, outcome, told_before)
         else:
-            self.tracker.tag(self.run_id, {"reason": outcome})
-            artifacts = ("ledger.json",)
+            tags, artifacts = {"reason": outcome}, ("ledger.json",)
         for name in artifacts:
             self.files([folder / name], "model" if name == "model.pt" else None)
-        self.end({"state": state}, "FAILED" if state == "failed" else "FINISHED")
+        self.end({**tags, "state": state}, "FAILED" if state == "failed" else "FINISHED")
 
-    def _result(self, spec: TrialSpec, result: TrialResult, told_before: bool) -> None:
+    def _result(self, spec: TrialSpec, result: TrialResult, told_before: bool) -> dict[str, str]:
+        """Log or keep the final metrics, and return the run's last tags."""
         last = result.epochs[-1].epoch if result.epochs else spec.training.epochs
         steps = {kept.epoch: kept.metrics for kept in result.epochs[:-1]} | {last: result.metrics}
         models: dict[int, str] = {}
@@ -100,18 +116,18 @@ class JobRun:
             sweep, number = self._trial
             names = {step: f"{number}{'' if step == last else f'@{step}'}" for step in steps}
             tags = {"sweep": sweep, "trial": str(number), "corpus": spec.corpus.name, "method": spec.training.method}
-            models = self.tracker.candidates(self.run_id, names, tags)
+            models = self.tracker.candidates(self.run_id, names, tags, new=self._new)
         if told_before:
             self.epochs(steps, models)
         else:
             for step, metrics in steps.items():
                 final = {name: metrics[name] for name in metrics.keys() - on_validation(metrics)}
-                self.tracker.log(self.run_id, final, step, models.get(step), self._corpus)
+                self._kept.append(Figures(final, step, models.get(step), self._corpus))
         early = {"reason": result.stopped} if result.stopped else {}
         privacy = privacy_statement(result.metrics, spec.edp, spec.corpus) if spec.training.method != "sgd" else PLAIN
         figures = metrics_line(result.metrics, spec.corpus)
         note = f"{figures}.\n\n{spec.training.method}, {spec.training.epochs} epochs. {privacy}."
-        self.tracker.tag(self.run_id, result.tags | early | {"privacy": privacy, NOTE: note})
+        return result.tags | early | {"privacy": privacy, NOTE: note}
 
     def files(self, files: Iterable[Path], folder: str | None = None) -> None:
         """Copy the files that exist to the run's artifacts, below `folder` there."""
@@ -120,7 +136,7 @@ class JobRun:
 
     def end(self, tags: Mapping[str, str], status: str = "FINISHED") -> None:
         """Set the run's last tags, `state` among them, and end it: FINISHED, FAILED or KILLED."""
-        self.tracker.tag(self.run_id, tags)
+        self.flush(tags)
         self.tracker.end(self.run_id, status)
 
     def __enter__(self) -> Self:
@@ -156,14 +172,14 @@ def open_job(
         note: the run's description, in Markdown.
         inputs: the corpora that the job reads.
     """
-    failures = tracker.failures
+    failures, new = tracker.failures, run_id is None
     if run_id is not None:
         tracker.reopen(run_id, params)
     else:
         run_id = tracker.start(name, params=params, tags=tags, parent=parent, note=note)
         if inputs:
             tracker.inputs(run_id, inputs)
-    return JobRun(tracker, run_id, failures, trial, inputs[0].dataset if inputs else None)
+    return JobRun(tracker, run_id, failures, trial, inputs[0].dataset if inputs else None, new=new)
 
 
 def trial_run_name(sweep: Sweep, number: int) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import math
 import os
@@ -10,6 +11,7 @@ import time
 import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import nullcontext, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -50,7 +52,30 @@ _MODEL_TYPE = "intents and slots"
 _START = "edp_sweep.start"
 """Tag with a run's own word, by which the run is found if the answer to its creation was lost."""
 
+_BATCH = 1000
+"""Metrics that MLflow takes in one request, at most."""
+
 Sent = TypeVar("Sent")
+
+
+@dataclass(frozen=True)
+class Figures:
+    """Metrics of a run at one step."""
+
+    metrics: Mapping[str, float]
+    step: int = 0
+    model_id: str | None = None
+    """Of the LoggedModel whose metrics they are too."""
+    corpus: Dataset | None = None
+    """The data set that a LoggedModel's metrics were measured on."""
+
+    def metrics_at(self, now: int) -> list[Metric]:
+        """Return what MLflow stores of them, at a time in milliseconds."""
+        about: dict[str, Any] = {} if self.model_id is None else {"model_id": self.model_id}
+        if self.corpus and self.model_id:
+            about |= {"dataset_name": self.corpus.name, "dataset_digest": self.corpus.digest}
+        finite = {key: float(value) for key, value in charted(self.metrics).items() if math.isfinite(value)}
+        return [Metric(key, value, now, self.step, **about) for key, value in finite.items()]
 
 
 class Tracker:
@@ -87,12 +112,12 @@ class Tracker:
             check_there(uri)
         elif (file := sqlite_file(uri)) is not None and file.is_absolute() and os.access(file.parent, os.W_OK):
             file.touch()  # SQLite itself makes files that a shared folder's group cannot write
-        self._storage = artifacts.parent
+        self._storage, self._is_server = artifacts.parent, uri.startswith(("http://", "https://"))
         self.failures = 0
         self._fixed_time: float | None = None
         self._say, self._quiet_until, self._failing = say, 0.0, False
         try:
-            if uri.startswith(("http://", "https://")):
+            if self._is_server:
                 # MLflow itself would retry for minutes before it reports a server that does not answer.
                 requests.get(uri, timeout=10)
             # MLflow makes its tables in steps that a second process at the same time would break.
@@ -174,11 +199,12 @@ class Tracker:
                 if not (made := self._started_with(word)):
                     raise
                 run = made[0]
-            # MLflow's client repeats a request whose answer was lost, and the store then holds the run twice.
-            with suppress(*_TROUBLE):
-                for twin in self._started_with(word):
-                    if twin.info.run_id != run.info.run_id:
-                        self.client.delete_run(twin.info.run_id)
+            if self._is_server:
+                # MLflow's client repeats a request whose answer was lost, and the store then holds the run twice.
+                with suppress(*_TROUBLE):
+                    for twin in self._started_with(word):
+                        if twin.info.run_id != run.info.run_id:
+                            self.client.delete_run(twin.info.run_id)
             return str(run.info.run_id)
 
         run_id = self._sent(send)
@@ -189,16 +215,20 @@ class Tracker:
     def _started_with(self, word: str) -> list[Run]:
         return list(self.client.search_runs([self.experiment_id], f"tags.`{_START}` = '{word}'"))
 
-    def candidates(self, run_id: str | None, names: Mapping[int, str], tags: Mapping[str, str]) -> dict[int, str]:
+    def candidates(
+        self, run_id: str | None, names: Mapping[int, str], tags: Mapping[str, str], *, new: bool
+    ) -> dict[int, str]:
         """Create a LoggedModel for each kept epoch of a run, unless the run has it; return their ids by epoch.
 
         Args:
             names: of the candidates, such as `2@3`, by epoch.
+            new: True if the run can have none yet.
         """
         found: dict[int, str] = {}
 
         def send(run: str) -> None:
-            made = self.client.search_logged_models([self.experiment_id], f"source_run_id = '{run}'")
+            of_run = f"source_run_id = '{run}'"
+            made = [] if new else self.client.search_logged_models([self.experiment_id], of_run)
             known = {model.name: str(model.model_id) for model in made}
             for step, name in names.items():
                 if name not in known:
@@ -216,27 +246,21 @@ class Tracker:
         found = self._sent(lambda: self.client.search_logged_models([self.experiment_of(run_id)], wanted))
         return next((str(one.model_id) for one in found or () if one.tags.get("epoch") == str(epoch)), None)
 
-    def log(
-        self,
-        run_id: str | None,
-        metrics: Mapping[str, float],
-        step: int = 0,
-        model_id: str | None = None,
-        corpus: Dataset | None = None,
-    ) -> None:
-        """Log one batch of metrics, without NaN. An infinite metric becomes a tag: MLflow would store 1.8e308.
+    def log(self, run_id: str | None, *figures: Figures, tags: Mapping[str, str] | None = None) -> None:
+        """Log metrics, without NaN, and tags in one request.
 
-        Args:
-            model_id: of the LoggedModel whose metrics they are too.
-            corpus: the data set that they were measured on.
+        An infinite metric becomes a tag, since MLflow would store 1.8e308.
         """
         now = self._now()
-        about = {} if model_id is None else {"model_id": model_id}
-        about |= {"dataset_name": corpus.name, "dataset_digest": corpus.digest} if corpus and model_id else {}
-        batch = [Metric(key, float(v), now, step, **about) for key, v in charted(metrics).items() if math.isfinite(v)]
-        tags = [RunTag(key, value) for key, value in infinite(metrics).items()]
-        if batch or tags:
-            self._on_run(run_id, lambda run: self.client.log_batch(run, metrics=batch, tags=tags))
+        metrics = [metric for one in figures for metric in one.metrics_at(now)]
+        every = {key: value for one in figures for key, value in infinite(one.metrics).items()}
+        every |= {key: redacted(str(value)) for key, value in (tags or {}).items()}
+        batches = [metrics[i : i + _BATCH] for i in range(0, len(metrics), _BATCH)] or [[]]
+        for batch in batches[:-1]:
+            self._on_run(run_id, functools.partial(self.client.log_batch, metrics=batch))
+        shown = [RunTag(key, value) for key, value in every.items()]
+        if batches[-1] or shown:
+            self._on_run(run_id, functools.partial(self.client.log_batch, metrics=batches[-1], tags=shown))
 
     def log_missing(
         self,
@@ -266,8 +290,7 @@ class Tracker:
 
     def tag(self, run_id: str | None, tags: Mapping[str, str]) -> None:
         """Set tags."""
-        batch = [RunTag(key, redacted(str(value))) for key, value in tags.items()]
-        self._on_run(run_id, lambda run: self.client.log_batch(run, tags=batch))
+        self.log(run_id, tags=tags)
 
     def keep_view(self, name: str, view: str) -> None:
         """Keep a view of the experiment's runs that MLflow's UI opens under this name."""

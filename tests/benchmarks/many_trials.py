@@ -1,28 +1,30 @@
-"""What the engine costs a trial: 200 short trials on a simulated cluster of five nodes, whose workers only sleep.
+"""What the engine costs a trial: many trials of trivial work in a pool of groups on logical CPUs.
 
-    python -m tests.benchmarks.many_trials [TRIALS] [SECONDS]
+    python -m tests.benchmarks.many_trials [TRIALS] [GROUPS] [KEY=VALUE …] [--seconds 0.5] [--postgres]
 
-Searcher, study, Ray Tune with a process a trial, MLflow store and front are the real ones; only what a worker group
-would do is slept through. Prints one JSON document.
+Searcher, study, Ray Tune, the pool, its queues, the MLflow store and the front are the real ones. Only a group is not:
+one process in the place of a `TorchTrainer`, which answers each job with made-up figures. Prints one JSON document,
+whose `parts` have the costs of ten equal parts of the trials.
 """
 
 from __future__ import annotations
 
-import asyncio
+import argparse
 import contextlib
 import json
 import os
+import resource
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import date
 from pathlib import Path
+from types import TracebackType
 from typing import Any
 
 import optuna
 import ray
-from ray.cluster_utils import Cluster
 from rich.console import Console
 
 from edp.ledger import Ledger
@@ -31,7 +33,7 @@ from sweeps.commands.finish import finish
 from sweeps.config.loading import load_recipe
 from sweeps.run.prepare import encode_missing, locate, read_missing
 from sweeps.run.progress import Progress
-from sweeps.run.resources import placement
+from sweeps.run.resources import TUNE_CPUS, placement
 from sweeps.run.session import Workers
 from sweeps.run.study import open_study
 from sweeps.run.trials import run_trials
@@ -40,89 +42,171 @@ from sweeps.store.storage import default_tracking_uri
 from sweeps.store.sweep import Sweep
 from sweeps.tracking.tracker import Tracker
 from tests.conftest import TINY_RECIPE
+from tests.support.postgres import postgres
+from trainables.records.epochs import write_ledger
 from trainables.records.job import EpochResult, TrialJob, TrialResult
-from trainables.workers.job_queue import Message, StopSignal, colocated_actor
+from trainables.records.pareto import Metrics
+from trainables.training.process import own_memory
+from trainables.workers.job_queue import JobQueue, StopSignal, colocated_actor
+from trainables.workers.pool import WorkerPool
 
-NODES, GPUS = 5, 8
+_START_S = 20.0
+"""Seconds that a group takes to start, about as many as one of eight workers takes on a core."""
 
 
-class Asleep:
-    """A queue whose jobs are slept through, any number of them at once, and come to made-up figures."""
+class Worker:
+    """A process that answers the jobs of a queue with made-up figures, after some seconds."""
 
     def __init__(self, seconds: float) -> None:
-        self._seconds, self._messages = seconds, dict[str, list[Message]]()
+        self._seconds = seconds
 
-    async def submit(self, job_id: str, job: TrialJob) -> None:
-        """A job begins."""
-        edp, epochs = job.spec.edp, job.spec.training.epochs
-        epsilon = 8.0 / edp.z0 if edp.z0 else 1e6
-        metrics = {"ser": min(1.0, edp.z0 + 0.05), "mia_auc": 0.5 + 0.1 / (1 + edp.z0), "epsilon": epsilon}
-        metrics |= {"epsilon_paper": epsilon, "delta": edp.delta, "intent_accuracy": 0.5, "slot_f1": 0.5}
-        metrics |= {"trial_seconds": self._seconds, "gpu_seconds": 0.0, "worker_seconds": 0.0, "seconds_per_epoch": 0.0}
-        curve = {f"valid_{name}": metrics[name] for name in ("ser", "mia_auc")} | {"epsilon": epsilon}
-        ends: list[Message] = [("epoch", (n, curve | {"epoch_seconds": 0.0})) for n in range(1, epochs + 1)]
-        result = TrialResult(metrics, Ledger(), {}, (EpochResult(epochs, metrics),))
-        self._messages[job_id] = [("started", None), *ends, ("result", result)]
-
-    async def next_message(self, job_id: str, place: int) -> Message:
-        """The job's message at `place`; its end comes after its sleep."""
-        message = self._messages[job_id][place]
-        if message[0] == "result":
-            await asyncio.sleep(self._seconds)
-        return message
-
-    async def answer(self, job_id: str, epoch: int, stop: object) -> None:
-        """Nobody is stopped."""
+    def serve(self, queue: Any) -> int:
+        """Serve until the queue is closed; return the bytes by which the process has grown since its first job."""
+        time.sleep(_START_S)
+        served, began = 0, 0
+        ray.get(queue.beat.remote(0, 1, "here", own_memory()))
+        while (item := ray.get(queue.next_job.remote(0, 1))) is not None:
+            job_id, job = item
+            metrics = _figures(job)
+            for epoch in range(1, job.spec.training.epochs + 1):
+                time.sleep(self._seconds / job.spec.training.epochs)
+                of_valid = {f"valid_{name}": metrics[name] for name in ("ser", "mia_auc")}
+                ray.get(queue.epoch.remote(job_id, 1, epoch, metrics | of_valid))
+            write_ledger(Ledger(), job.output)
+            result = TrialResult(metrics, Ledger(), {}, (EpochResult(job.spec.training.epochs, metrics),))
+            ray.get(queue.post.remote(job_id, 1, ("result", result)))
+            served += 1
+            began = own_memory() if served == 1 else began
+        return own_memory() - began
 
 
-def measure(trials: int, seconds: float, folder: Path) -> dict[str, Any]:
-    """Runs the sweep; wall-clock seconds and what of them a trial cost beside its sleep."""
+def _figures(job: TrialJob) -> Metrics:
+    edp = job.spec.edp
+    epsilon = 8.0 / edp.z0 if edp.z0 else 1e6
+    return {
+        "ser": min(1.0, edp.z0 + 0.05),
+        "mia_auc": 0.5 + 0.1 / (1 + edp.z0),
+        "epsilon": epsilon,
+        "epsilon_paper": epsilon,
+        "delta": edp.delta,
+        "intent_accuracy": 0.5,
+        "slot_f1": 0.5,
+        **dict.fromkeys(("trial_seconds", "gpu_seconds", "worker_seconds", "seconds_per_epoch", "epoch_seconds"), 0.0),
+    }
+
+
+class Group:
+    """What `WorkerPool` needs of a worker group."""
+
+    ended = False
+    grown: list[int] = []  # noqa: RUF012 — of all groups that have ended
+
+    def __init__(self, seconds: float) -> None:
+        self.queue: Any = colocated_actor(JobQueue)
+        ray.get(self.queue.begin.remote(1))
+        self._worker: Any = ray.remote(Worker).options(num_cpus=1).remote(seconds)
+        self._served = self._worker.serve.remote(self.queue)
+
+    def __enter__(self) -> Group:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: object, trace: TracebackType | None) -> None:
+        ray.get(self.queue.close.remote("the end"))
+        self.grown.append(ray.get(self._served))
+        ray.kill(self._worker)
+        ray.kill(self.queue)
+
+
+class Counted(Progress):
+    """A progress that notes time and memory of this process at each tenth of the trials."""
+
+    def __init__(self, console: Console, trials: int) -> None:
+        super().__init__(console)
+        self._part, self._ended = trials / 10, 0
+        self.marks = [_now()]
+
+    def trial(self, number: int, state: str, *args: Any, **kwargs: Any) -> None:
+        """Count the trial if it has ended."""
+        super().trial(number, state, *args, **kwargs)
+        self._ended += state == "complete"
+        if state == "complete" and self._ended >= self._part * len(self.marks):
+            self.marks.append(_now())
+
+
+def _now() -> tuple[float, float, float]:
+    """Return the time, the CPU seconds of this process, and its memory in MiB."""
+    return time.monotonic(), time.process_time(), own_memory() / 2**20
+
+
+def measure(asked: argparse.Namespace, uri: str | None, folder: Path) -> dict[str, Any]:
+    """Run the sweep.
+
+    Args:
+        uri: of a database for study and runs; None: SQLite in `folder`.
+    """
+    trials, groups = asked.trials, asked.groups
     recipe_file = folder / "many.yaml"
     recipe_file.write_text(TINY_RECIPE)
-    settings = [f"search.trials={trials}", "search.stop=null", "resources.cpus_per_worker=0.5"]
-    _, recipe = load_recipe(str(recipe_file), settings)
+    own = ["search.stop=null", "training.workers=1", "resources.cpus_per_worker=1", f"search.trials={trials}"]
+    own += [f"search.study={uri}"] if uri else []
+    _, recipe = load_recipe(str(recipe_file), [*own, *asked.settings])
     sweep = Sweep.new(folder, "many")
     base = recipe.baseline()
     prepared = locate(base, sweep.cache)
-    console = Console(stderr=True)
-    progress = Progress(console)
+    progress = Counted(Console(stderr=True, quiet=True), trials)
     encode_missing(base, prepared, read_missing(base, prepared), progress.say)
     placed = placement(recipe.training, recipe.resources, recipe.search)
-    tracker = Tracker(default_tracking_uri(folder), "many", folder / "mlflow-artifacts", progress.say)
+    runs = uri or default_tracking_uri(folder)
+    tracker = Tracker(runs, "many", folder / "mlflow-artifacts", progress.say)
     run_id = tracker.start("many", params={}, tags={"role": "sweep", "sweep": "many"})
     assert run_id is not None
     sweep.save_recipe(recipe)
-    uri = default_tracking_uri(folder)
     sweep.save(
         SweepRecord(
             name="many",
             recipe="many",
             state="running",
-            tracking_uri=uri,
+            tracking_uri=runs,
             run_id=run_id,
             wanted=trials,
             pid=os.getpid(),
         )
     )
-    queue = colocated_actor(Asleep, seconds)
-    workers = Workers(_nothing, colocated_actor(StopSignal), queue)
-    began = time.monotonic()
-    with contextlib.redirect_stdout(sys.stderr):  # Tune prints tables
-        run_trials(sweep, recipe, prepared, placed, workers, tracker, progress)
-    trained = time.monotonic() - began
+    stop_signal = colocated_actor(StopSignal)
+
+    def most() -> int:
+        return groups
+
+    with (
+        contextlib.redirect_stdout(sys.stderr),  # Tune prints tables
+        WorkerPool(lambda number: Group(asked.seconds), most, lambda queue: None) as pool,
+    ):
+        run_trials(
+            sweep, recipe, prepared, placed, Workers(_nothing, most, stop_signal, pool.leases), tracker, progress
+        )
+        trained = _now()
     finish(sweep, recipe, tracker, "finished", progress)
+    ended = _now()
     states = [trial.state for trial in open_study(sweep, recipe).get_trials(deepcopy=False)]
-    assert states == [optuna.trial.TrialState.COMPLETE] * trials, "every trial once, and none left over"
+    assert states.count(optuna.trial.TrialState.COMPLETE) == trials, "every trial once, and none left over"
+    assert not tracker.failures, "MLflow has taken everything"
+    first = progress.marks[0]
     return {
         "plan": placed.line,
         "trials": trials,
-        "concurrency": placed.concurrency,
-        "seconds_asleep": seconds,
-        "seconds_of_trials": round(trained, 1),
-        "seconds_to_finish": round(time.monotonic() - began - trained, 1),
-        # Trials run side by side: what a place was taken for, less the sleep.
-        "overhead_seconds_a_trial": round(trained * placed.concurrency / trials - seconds, 3),
-        "engine_seconds_a_trial": round(trained / trials, 3),
+        "trials_a_second": round(trials / (trained[0] - first[0]), 2),
+        "driver_cpu_seconds_a_trial": round((trained[1] - first[1]) / trials, 4),
+        "seconds_to_finish": round(ended[0] - trained[0], 1),
+        "driver_peak_mib": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, 1),
+        "worker_grown_mib": round(max(Group.grown) / 2**20, 1),
+        "parts": [
+            {
+                "trials_a_second": round(trials / 10 / (after[0] - before[0]), 2),
+                "driver_cpu_seconds_a_trial": round((after[1] - before[1]) / trials * 10, 4),
+                "driver_mib": round(after[2], 1),
+            }
+            for before, after in zip(progress.marks, progress.marks[1:], strict=False)
+        ],
     }
 
 
@@ -130,31 +214,36 @@ def _nothing(*_: object) -> TrialResult:
     raise AssertionError("no job is run beside the trials")
 
 
+@contextlib.contextmanager
+def _database(wanted: bool) -> Iterator[str | None]:
+    if not wanted:
+        yield None
+        return
+    with postgres() as uri:
+        yield uri
+
+
 def main(words: Sequence[str]) -> None:
     """Prints one JSON document."""
-    trials = int(words[0]) if words else 200
-    seconds = float(words[1]) if len(words) > 1 else 10.0
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 2, "num_gpus": 0, "include_dashboard": False})
-    for _ in range(NODES):
-        cluster.add_node(num_cpus=8, num_gpus=GPUS)
-    ray.init(address=cluster.address, log_to_driver=False, configure_logging=False)
-    cluster.wait_for_nodes()
-    with tempfile.TemporaryDirectory() as folder:
-        found = measure(trials, seconds, Path(folder))
+    parser = argparse.ArgumentParser()
+    parser.add_argument("trials", nargs="?", type=int, default=2000)
+    parser.add_argument("groups", nargs="?", type=int, default=16)
+    parser.add_argument("settings", nargs="*")
+    parser.add_argument("--seconds", type=float, default=0.5, help="of the work of a trial")
+    parser.add_argument("--postgres", action="store_true")
+    asked = parser.parse_args(words)
+    cpus = asked.groups * (1 + TUNE_CPUS) + 1
+    ray.init(num_cpus=int(cpus + 1), include_dashboard=False, log_to_driver=False, configure_logging=False)
+    with tempfile.TemporaryDirectory() as folder, _database(asked.postgres) as uri:
+        found = measure(asked, uri, Path(folder))
     ray.shutdown()
-    cluster.shutdown()
-    print(
-        json.dumps(
-            {
-                "date": f"{date.today()}",
-                "command": f"python -m tests.benchmarks.many_trials {trials} {seconds:g}",
-                "machine": machine(),
-                "versions": versions() | {"ray": ray.__version__, "optuna": optuna.__version__},
-                **found,
-            },
-            indent=1,
-        )
-    )
+    about = {
+        "date": f"{date.today()}",
+        "command": " ".join(["python -m tests.benchmarks.many_trials", *words]),
+        "machine": machine(),
+        "versions": versions() | {"ray": ray.__version__, "optuna": optuna.__version__},
+    }
+    print(json.dumps(about | found, indent=1))
 
 
 if __name__ == "__main__":

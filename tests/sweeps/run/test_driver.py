@@ -24,7 +24,7 @@ from sweeps.run.study import open_study, requeue_interrupted, sampler
 from sweeps.run.trial import Suggestion
 from tests.support import studies
 from tests.support.studies import ToldTrials
-from trainables.records.job import TrialResult
+from trainables.records.job import News, TrialResult
 from trainables.workers.client import SHORT_OF_MEMORY
 
 EXAMPLES = 1_350
@@ -260,3 +260,24 @@ def test_a_queued_configuration_survives_a_kill_before_its_values_were_set(had: 
     asked = [suggest(search, str(i)).params for i in range(2)]
     for point in _POINTS:
         assert [params for params in asked if point.items() <= params.items()], (point, asked)
+
+
+def test_no_process_is_asked_for_that_a_trials_end_would_end_in_its_start(tmp_path: Path) -> None:
+    one = recipe()
+    told = studies.trials(studies.sweep_of(one, tmp_path), one, study=study(one), max_running=lambda: 4)
+
+    def runs(name: str) -> None:
+        told.driver.on_trial_result(name, {"message": ("news", News())})
+
+    assert [told.ask(name) is not None for name in "abcd"] == [True] * 4, (
+        "nothing has ended, so all are asked for at once"
+    )
+    runs("a")
+    runs("b")
+    told.tell("a", result(), Ledger(), [])
+    assert told.ask("e") is None, "c gets the process of a, in the place of the one that starts for it"
+    runs("c")
+    told.tell("b", result(), Ledger(), [])
+    told.tell("c", result(), Ledger(), [])
+    assert told.ask("e") is not None, "two processes have run, and d has one of them"
+    assert told.ask("f") is None, "a third one would be ended by the next trial that ends"

@@ -14,7 +14,7 @@ from edp.spec import UserError
 from sweeps.store.lock import driver_lock
 from sweeps.text.secrets import redacted
 from sweeps.tracking.store import settled_uri
-from sweeps.tracking.tracker import Tracker
+from sweeps.tracking.tracker import Figures, Tracker
 
 HOLDER = """
 import sys, time
@@ -67,14 +67,14 @@ def test_what_a_store_does_not_take_is_counted_said_once_and_sent_once_later(tmp
     run = tracker.start("s-000", params={"trial": 0}, tags={"role": "trial"}, parent=parent)
     assert parent is not None
     assert run is not None
-    tracker.log(run, {"ser": 0.5}, 1)
+    tracker.log(run, Figures({"ser": 0.5}, 1))
     assert tracker.failures == 0
 
     tracker.client._tracking_client.store.engine.dispose()
     store.rename(tmp_path / "gone.db")
     store.mkdir()  # nothing can be opened here
-    tracker.log(run, {"ser": 0.4}, 2)
-    tracker.log(run, {"ser": 0.3}, 3)
+    tracker.log(run, Figures({"ser": 0.4}, 2))
+    tracker.log(run, Figures({"ser": 0.3}, 3))
     assert tracker.failures == 2
     assert len(said) == 1
     assert said[0].startswith("MLflow takes nothing at the moment")
