@@ -13,6 +13,7 @@ import numpy as np
 
 from edp.spec import UserError
 from sweeps.run.frozen_states import ensure_states, progress_of
+from sweeps.run.nodes import check_nodes
 from sweeps.run.watch import notice
 from sweeps.store.corpora import check_corpora
 from trainables.config import BERTSpec, CanariesSpec, CLCSpec, CorpusSpec, TrialSpec
@@ -193,6 +194,9 @@ def encode_missing(
     Args:
         say: shows the progress.
         trials: more trials on these corpora: the states of a frozen encoder are computed for each of them.
+
+    Raises:
+        UserError: if a node of the cluster does not see the storage folder or the encoder's.
     """
     for folder, corpus in splits.items():
         other = prepared.shadow if folder == prepared.corpus else prepared.corpus
@@ -210,7 +214,17 @@ def encode_missing(
         say(f"labels of {spec.corpus.name}: edp-sweep data check counts them")
     elif counts.matter and not (is_generated(spec.corpus) and spec.corpus.schema is None):
         say(f"labels of {spec.corpus.name}: {counts.words()}")
+    check_nodes(_read_by_workers(spec, prepared))
     ensure_states((prepared.corpus, prepared.shadow), (spec.model, *(trial.model for trial in trials)), say)
+
+
+def _read_by_workers(spec: TrialSpec, prepared: Prepared) -> dict[str, Path]:
+    """Return the folders that every node must see, by the setting that names them."""
+    found = {"storage": prepared.corpus}
+    if isinstance(spec.model, BERTSpec) and spec.model.pretrained is not None:
+        folder = Path(spec.model.pretrained)
+        found |= {"model.pretrained": folder.absolute()} if folder.is_dir() else {}
+    return found
 
 
 def _searched(spec: TrialSpec, prepared: Prepared) -> Path:
