@@ -21,6 +21,8 @@ _LOOK_S = 0.5
 """Seconds between two looks at the demand."""
 _AGAIN_S = 60.0
 """Seconds after the end of a group that could not go on before another one is started beside those that run."""
+_STARVED_S = 30.0
+"""Seconds without workers after which a group that has a job gets the place of one that has none."""
 _RENEW_AFTER = 500
 """Jobs after which a group is replaced, and with it whatever its processes have gathered."""
 _GROWN = 3 << 30
@@ -37,11 +39,18 @@ class _Member:
         self._context = context
         self.group = context.__enter__()
         self.ready = False
+        self._seen = time.monotonic()
         self._served, self._grown = 0, 0
 
-    def look(self) -> None:
-        """Ask whether the workers run, until they do."""
-        self.ready = self.ready or bool(ray.get(self.group.queue.is_served.remote()))
+    def look(self, served: bool) -> None:
+        """Note whether the workers run."""
+        self.ready = self.ready or served
+        self._seen = time.monotonic() if served else self._seen
+
+    @property
+    def starved(self) -> bool:
+        """True if the workers have died, and no others have started for long: their place may be gone."""
+        return self.ready and time.monotonic() - self._seen > _STARVED_S
 
     def is_worn(self, served: int) -> bool:
         """Return True if the group, which is free, has served enough jobs, or gathered enough memory with them."""
@@ -100,8 +109,9 @@ class WorkerPool:
                 self._look()
 
     def _look(self) -> None:
-        for member in self._members.values():
-            member.look()
+        served = ray.get([member.group.queue.is_served.remote() for member in self._members.values()])
+        for member, runs in zip(self._members.values(), served, strict=True):
+            member.look(runs)
         state = {number: (member.group.queue, member.ready) for number, member in self._members.items()}
         demand: Demand = ray.get(self.leases.sync.remote(state))
         most = max(1, self._most())
@@ -111,7 +121,8 @@ class WorkerPool:
                 self._retire(number)
         free = [number for number in demand.free if number in self._members]
         worn = [number for number in free if self._members[number].is_worn(demand.served[number])]
-        spare = sorted(demand.free, reverse=True) if len(self._members) > most else []
+        starved = any(member.starved for number, member in self._members.items() if number not in free)
+        spare = sorted(demand.free, reverse=True) if starved or len(self._members) > most else []
         for number in [*worn[:1], *spare[:1]]:
             self._retire(number)
         starting = sum(not member.ready for member in self._members.values())

@@ -30,9 +30,13 @@ class _Queue:
 
     def __init__(self) -> None:
         self.served: list[str] = []
+        self._runs = True
 
     async def is_served(self) -> bool:
-        return True
+        return self._runs
+
+    async def lose(self) -> None:
+        self._runs = False
 
     async def grown(self) -> int:
         return 100 * len(self.served)
@@ -120,6 +124,22 @@ def test_a_group_that_has_ended_is_replaced(ray_cluster: str, monkeypatch: pytes
         taken = [pool.leases.lease.remote(name) for name in "cd"]
         ray.get(taken, timeout=60)
         assert len(groups.started) == 3
+
+
+def test_a_group_that_finds_no_place_again_gets_that_of_an_idle_one(
+    ray_cluster: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("trainables.workers.pool._STARVED_S", 1.0)
+    groups = _Groups()
+    with WorkerPool(groups.start, lambda: 3, lambda queue: None) as pool:
+        busy, idle, _ = ray.get([pool.leases.lease.remote(name) for name in "abc"], timeout=60)
+        pool.leases.release.remote("b")
+        ray.get(idle.lose.remote())
+        time.sleep(3)  # no event says that nothing happens: an idle group that is lost takes no place
+        assert not groups.left
+        ray.get(busy.lose.remote())
+        wait_for(lambda: groups.left, 60)
+        assert [one.queue for one in groups.left] == [idle], "c has its workers, and a waits for some"
 
 
 def test_jobs_run_at_once_on_groups_of_real_processes(
