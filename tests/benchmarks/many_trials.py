@@ -24,6 +24,7 @@ from types import TracebackType
 from typing import Any
 
 import optuna
+import psycopg
 import ray
 from rich.console import Console
 
@@ -63,7 +64,7 @@ class Worker:
     def serve(self, queue: Any) -> int:
         """Serve until the queue is closed; return the bytes by which the process has grown since its first job."""
         time.sleep(_START_S)
-        served, began = 0, 0
+        served, began = 0, own_memory()
         ray.get(queue.beat.remote(0, 1, "here", own_memory()))
         while (item := ray.get(queue.next_job.remote(0, 1))) is not None:
             job_id, job = item
@@ -156,7 +157,7 @@ def measure(asked: argparse.Namespace, uri: str | None, folder: Path) -> dict[st
     progress = Counted(Console(stderr=True, quiet=True), trials)
     encode_missing(base, prepared, read_missing(base, prepared), progress.say)
     placed = placement(recipe.training, recipe.resources, recipe.search)
-    runs = uri or default_tracking_uri(folder)
+    runs = f"{uri.removesuffix('/postgres')}/runs" if uri else default_tracking_uri(folder)
     tracker = Tracker(runs, "many", folder / "mlflow-artifacts", progress.say)
     run_id = tracker.start("many", params={}, tags={"role": "sweep", "sweep": "many"})
     assert run_id is not None
@@ -219,7 +220,10 @@ def _database(wanted: bool) -> Iterator[str | None]:
     if not wanted:
         yield None
         return
-    with postgres() as uri:
+    with postgres() as uri, psycopg.connect(uri, autocommit=True) as server:
+        server.execute(
+            "CREATE DATABASE runs"
+        )  # MLflow and Optuna would number the versions of their tables in one place
         yield uri
 
 
@@ -233,7 +237,7 @@ def main(words: Sequence[str]) -> None:
     parser.add_argument("--postgres", action="store_true")
     asked = parser.parse_args(words)
     cpus = asked.groups * (1 + TUNE_CPUS) + 1
-    ray.init(num_cpus=int(cpus + 1), include_dashboard=False, log_to_driver=False, configure_logging=False)
+    ray.init("local", num_cpus=int(cpus + 1), include_dashboard=False, log_to_driver=False, configure_logging=False)
     with tempfile.TemporaryDirectory() as folder, _database(asked.postgres) as uri:
         found = measure(asked, uri, Path(folder))
     ray.shutdown()
