@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 import ray
-from ray import PlacementGroupID
+from ray import ActorID, PlacementGroupID
 from ray.core.generated import gcs_pb2
 from ray.job_config import JobConfig
 from ray.util.placement_group import PlacementGroup, remove_placement_group
@@ -161,11 +161,13 @@ def remove_orphans() -> None:
     """Remove the placement groups of this driver whose creator, a controller of Ray Train, has died.
 
     Train's own cleaner needs Ray's dashboard for that, and knows no placement group of a controller that died early.
+    Groups without a creator, which Ray counts as dead too, are the driver's own: Tune has one for each trial.
     """
     table = [_messages.PlacementGroupTableData.FromString(entry) for entry in _head().get_placement_group_table()]
     for one in table:
         gone = one.state == _messages.PlacementGroupTableData.REMOVED
-        if one.creator_actor_dead and one.creator_job_id.hex() == this_driver() and not gone:
+        by_actor = not ActorID(one.creator_actor_id).is_nil()
+        if by_actor and one.creator_actor_dead and one.creator_job_id.hex() == this_driver() and not gone:
             remove_placement_group(PlacementGroup(PlacementGroupID(one.placement_group_id)))
 
 

@@ -6,15 +6,18 @@ import signal
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import ray
+from ray.util.placement_group import placement_group, placement_group_table, remove_placement_group
 
 from tests.support.kept_groups import KeptGroups
 from tests.support.tiny import corpus, run, spec
+from tests.support.waiting import wait_for
 from trainables.records.job import News, Stop, TrialError, TrialJob
 from trainables.records.pareto import Metrics
-from trainables.workers.client import GroupSpec, run_job
+from trainables.workers.client import GroupSpec, remove_orphans, run_job
 from trainables.workers.worker_group import WorkerGroup, run_fresh
 
 __all__ = ["corpus"]
@@ -140,3 +143,33 @@ def _train_workers() -> set[int]:
     address = ray.get_runtime_context().gcs_address
     actors = list_actors(address=address, filters=[("class_name", "=", "RayTrainWorker"), ("state", "=", "ALIVE")])
     return {int(actor["pid"]) for actor in actors}
+
+
+def test_placement_groups_of_dead_actors_are_removed_and_the_drivers_own_stay(ray_cluster: str) -> None:
+    """Tune's trials each have a group of the driver's: one death of a worker group must not end them all."""
+
+    class Controller:
+        def reserve(self) -> str:
+            group = placement_group([{"CPU": 0.01}])
+            ray.get(group.ready())
+            return str(group.id.hex())
+
+    def state(group: str) -> str:
+        return str(placement_group_table()[group]["state"])
+
+    own = placement_group([{"CPU": 0.01}])
+    try:
+        ray.get(own.ready())
+        controllers: Any = ray.remote(Controller)
+        dead, alive = (controllers.options(num_cpus=0).remote() for _ in range(2))
+        orphan, kept = ray.get([dead.reserve.remote(), alive.reserve.remote()])
+        ray.kill(dead)
+
+        def is_removed() -> bool:
+            remove_orphans()
+            return state(orphan) == "REMOVED"
+
+        wait_for(is_removed, 60)
+        assert state(own.id.hex()) == state(kept) == "CREATED"
+    finally:
+        remove_placement_group(own)
