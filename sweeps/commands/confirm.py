@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from sweeps.store.records import Point
     from sweeps.store.sweep import Sweep
     from sweeps.tracking.job_run import JobRun
-    from sweeps.tracking.tracker import Figures, Tracker
+    from sweeps.tracking.tracker import Tracker
     from trainables.workers.client import OnEpoch
 
 
@@ -299,6 +299,8 @@ def _summary(point: Point, runs: list[dict[str, Any]], objectives: tuple[str, ..
 
 def _track(tracker: Tracker, point: Point, found: dict[str, Any]) -> None:
     """Write the means to the run of the point's own trial."""
+    from sweeps.tracking.tracker import Figures
+
     if point.run_id is None or not found["confirmed"]:
         return
     metrics = {

@@ -168,6 +168,7 @@ def test_a_sweep_that_runs_is_only_looked_at(tmp_path: Path, command: Command) -
 def lossy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Tracker, Callable[[int, bool], None]]:
     """A tracker whose store creates runs more often than it answers."""
     tracker = Tracker(f"sqlite:///{tmp_path / 'mlflow.db'}", "e", tmp_path / "artifacts")
+    tracker._is_server = True  # a database's answer cannot be lost
     create = tracker.client.create_run
 
     def ask(times: int, answered: bool) -> None:
