@@ -120,14 +120,11 @@ def _table(app: Dash, source: Source) -> None:
         Output("next", "disabled"),
         Input("version", "data"),
         Input("limits", "data"),
-        Input("selected", "data"),
         Input("sort", "data"),
         Input("dominated", "value"),
         Input("table-page", "data"),
     )
-    def rows(
-        _: str | None, limits: Limits, selected: str | None, sort: dict[str, Any], dominated: list[str], number: int
-    ) -> Any:
+    def rows(_: str | None, limits: Limits, sort: dict[str, Any], dominated: list[str], number: int) -> Any:
         found = source.read()[1]
         members = parts.table_members(found, limits, bool(dominated), sort["key"], sort["descending"])
         number = min(number, max(0, (len(members) - 1) // parts.ROWS))
@@ -135,7 +132,7 @@ def _table(app: Dash, source: Source) -> None:
         shown = members[first : first + parts.ROWS]
         where = f"{first + 1}–{first + len(shown)} of {len(members)}" if members else "none"
         more = first + len(shown) < len(members)
-        return parts.table(found, shown, selected, sort["key"], sort["descending"]), where, number == 0, not more
+        return parts.table(found, shown, sort["key"], sort["descending"]), where, number == 0, not more
 
 
 def candidates_csv(snapshot: Snapshot) -> str:

@@ -186,8 +186,11 @@ def table_members(
     return numbers + sorted(others, key=lambda c: str(c.value(key)), reverse=descending)
 
 
-def table(snapshot: Snapshot, members: list[Candidate], selected: str | None, key: str | None, descending: bool) -> Any:
-    """Return the candidates as a table, which serves keyboards and screen readers in place of the charts."""
+def table(snapshot: Snapshot, members: list[Candidate], key: str | None, descending: bool) -> Any:
+    """Return the candidates as a table, which serves keyboards and screen readers in place of the charts.
+
+    `assets/page.js` marks the selected row, since Dash takes some 0.4 s to draw the table anew.
+    """
     if not members:
         return html.P("Nothing is within the limits." if snapshot.candidates else "No trial is complete yet.")
     cost = cost_key(snapshot.axes)  # a second cost column would push the last settings out of view
@@ -216,9 +219,9 @@ def table(snapshot: Snapshot, members: list[Candidate], selected: str | None, ke
             f"{'◆' if c.on_front else '○'} {c.name}{marks}",
             id={"type": "row", "key": c.key},
             className="row",
-            **aria(pressed="true" if c.key == selected else "false"),
+            **aria(pressed="false"),
         )
         # `value` draws an ε of 0 as 1e-12; the table shows 0.
         cells = (text(axis, c.metrics.get(axis.key, c.value(axis.key))) for axis in columns)
-        rows.append(figures_row(button, *cells, className="chosen" if c.key == selected else ""))
+        rows.append(figures_row(button, *cells))
     return figures_table(["configuration", *heads], rows, "members", **aria(describedby="table-key"))

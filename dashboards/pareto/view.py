@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -71,15 +72,13 @@ def _outliers(axis: Axis, drawn: Sequence[Candidate], snapshot: Snapshot, useful
     if axis.log or not axis.better:
         return []
     worst_last = ordered if axis.better == "lower" else ordered[::-1]
-    for n in range(max(1, len(ordered) // _RARE), 0, -1):
-        rest, out = worst_last[:-n], worst_last[-n:]
-        known = _values(axis, rest, snapshot)
-        if len(rest) < 2:
-            continue
-        span = max(known) - min(known)
-        gap = min(max(c.value(axis.key) - max(known), min(known) - c.value(axis.key)) for c in out)
-        if gap > _FAR * span:
-            return out
+    # The range of all candidates up to each one, so that each place of the cut takes one step and not another pass.
+    own = ((min(known), max(known)) for c in worst_last if (known := _values(axis, [c], snapshot)))
+    ranges = list(itertools.accumulate(own, lambda a, b: (min(a[0], b[0]), max(a[1], b[1]))))
+    for n in range(min(max(1, len(ordered) // _RARE), len(ordered) - 2), 0, -1):
+        nearest, (low, high) = float(worst_last[-n].value(axis.key)), ranges[-n - 1]
+        if max(nearest - high, low - nearest) > _FAR * (high - low):
+            return worst_last[-n:]
     return []
 
 

@@ -79,6 +79,27 @@ def test_it_opens_on_the_recommended_configuration_with_the_reason(tab: Any, swe
     tab.wait_for_function("name => document.querySelector('#chosen').innerText === name", arg=name)
 
 
+def test_a_selection_marks_its_row_and_keeps_the_table_as_it_is(tab: Any) -> None:
+    settled(tab, "#chosen", "Trial")
+    tab.wait_for_load_state("networkidle")
+    asked: list[str] = []
+    tab.on("request", lambda request: asked.append(request.post_data or ""))
+    row = tab.locator("button.row").nth(3)
+    words = row.inner_text()
+    row.click()
+    tab.wait_for_selector("button.row[aria-pressed=true] >> text=" + words.split(" ", 1)[1].split(" ~")[0])
+    tab.wait_for_function("name => name.includes(document.querySelector('#chosen').innerText)", arg=words)
+    assert not any("rows.children" in one for one in asked), "drawing the table anew takes longer than the answer"
+    assert tab.locator("tr.chosen, button.row[aria-pressed=true]").count() == 2
+    tab.check("#dominated input")  # more than one page of rows
+    tab.click("#next")
+    tab.wait_for_selector("button.row[aria-pressed=true]", state="detached")
+    tab.click("#previous")
+    tab.wait_for_function(
+        "name => document.querySelector('button.row[aria-pressed=true]')?.innerText === name", arg=words
+    )
+
+
 def test_where_the_limits_leave_no_guarantee_it_says_so(tab: Any) -> None:
     tab.focus("#limit-ser")
     while float(tab.input_value("#limit-ser")) > 0.4:

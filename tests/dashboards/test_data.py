@@ -160,9 +160,9 @@ def test_at_one_epsilon_the_page_opens_on_ser_against_leakage_without_colours(so
     assert len([line for line in lines if line["name"] == "Pareto-optimal" and line["x"]]) == 1
     leak = load_recipe("quickstart_paper", ["edp.epsilon=8", "search.objectives=[ser, mia_tpr_at_1pct_fpr]"])[1]
     assert opening_axes(replace(found, recipe=leak)) == ("valid_ser", "valid_mia_tpr_at_1pct_fpr")
-    shown = str(parts.table(replace(found, recipe=leak), found.front, None, None, False))
+    shown = str(parts.table(replace(found, recipe=leak), found.front, None, False))
     assert "MIA TPR at 1% FPR" in shown
-    assert "MIA TPR at 1% FPR" not in str(parts.table(found, found.front, None, None, False))
+    assert "MIA TPR at 1% FPR" not in str(parts.table(found, found.front, None, False))
 
 
 def test_methods_and_batches_beside_each_other_have_axes_of_words_and_numbers(source: Source) -> None:
@@ -182,7 +182,7 @@ def test_methods_and_batches_beside_each_other_have_axes_of_words_and_numbers(so
     places = [y for t in lines for key, y in zip(t["customdata"], t["y"], strict=True) if key == first]
     assert places == [1.0, 0.0, 1.0]
     found = replace(found, axes=axes)
-    shown = str(parts.table(found, parts.table_members(found, {}, True, None, False), None, None, False))
+    shown = str(parts.table(found, parts.table_members(found, {}, True, None, False), None, False))
     for part in ("Td('dpsgd')", "Td('full')", "Td('–')"):
         assert part in shown
 
@@ -211,7 +211,7 @@ def test_the_table_sorts_and_leaves_out_what_is_dominated_unless_asked(source: S
 
 def test_the_table_has_the_cost_that_can_be_limited_and_no_other(source: Source) -> None:
     found = snapshot(source.sweep)
-    shown = str(parts.table(found, parts.table_members(found, {}, False, None, False), None, None, False))
+    shown = str(parts.table(found, parts.table_members(found, {}, False, None, False), None, False))
     assert "GPU-seconds" in shown
     assert "Worker-seconds" not in shown
 
@@ -221,7 +221,7 @@ def test_the_table_and_the_hover_have_three_epsilons_and_label_what_guarantees_n
     weak, strong = (pick(found.front, key=lambda c: c.metrics["epsilon"]) for pick in (max, min))
     weak.metrics["epsilon_audited"] = 0.0
     found = replace(found, axes=drawable(list(found.candidates.values())))
-    shown = str(parts.table(found, [weak, strong], None, None, False))
+    shown = str(parts.table(found, [weak, strong], None, False))
     for part in ("ε honest", "ε paper", "ε audited", f"Td('{epsilon_cell(weak.metrics['epsilon'])}')", "Td('≥ 0')"):
         assert part in shown, part
     assert shown.count("†") == 2, "of the weak one alone, by the mechanism and by the paper"
@@ -295,7 +295,7 @@ def test_a_sweep_without_a_complete_trial_has_an_empty_page_rather_than_none(tmp
     assert found.candidates == {}
     assert "no trials yet" in parts.state_line(found)
     assert parts.remain_line(found, {}) == "0 of 0 remain, 0 of 0 Pareto-optimal"
-    assert "No trial is complete yet" in str(parts.table(found, [], None, None, False))
+    assert "No trial is complete yet" in str(parts.table(found, [], None, False))
 
 
 def test_the_page_says_what_trials_that_failed_have_cost(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from dashboards.pareto import parts
+from dashboards.pareto import parts, view
 from dashboards.pareto.charts import cards
 from dashboards.pareto.data import METRICS, Axis, Candidate, Snapshot, drawable, snapshot
 from dashboards.pareto.scatter import scatter
@@ -46,6 +46,20 @@ def point(ser: float, auc: float = 0.5, epsilon: float = 8.0, half: float = 0.0)
 def ranges(found: Snapshot, x: str, y: str) -> list[tuple[float, float]]:
     layout = scatter(found, {}, AXES[x], AXES[y], AXES["epsilon"], "light")["layout"]
     return [tuple(layout[axis]["range"]) for axis in ("xaxis", "yaxis")]
+
+
+def test_outliers_take_one_pass_over_the_candidates(sweep: Sweep, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = of(sweep, *(point(0.2, 0.5 + i / 100) for i in range(8)))
+    many = {f"{i}": replace(c) for i, c in enumerate(list(found.candidates.values()) * 50)}
+    asked = []
+
+    def counted(candidate: Candidate, axis: Axis) -> tuple[float, float] | None:
+        asked.append(candidate)
+        return drawn_interval(candidate, axis)
+
+    monkeypatch.setattr(view, "drawn_interval", counted)
+    assert view_of(replace(found, candidates=many), AXES["valid_mia_auc"], AXES["epsilon"], {}).outside == []
+    assert len(asked) <= 2 * len(many)
 
 
 def test_one_bad_point_does_not_set_an_axis_and_that_is_said(sweep: Sweep) -> None:

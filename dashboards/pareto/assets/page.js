@@ -51,6 +51,15 @@ function mark(chart) {
   }
 }
 
+// Mark the row of the selected configuration. The id of its button holds the key.
+function markRow() {
+  for (const button of document.querySelectorAll("#rows button.row")) {
+    const chosen = JSON.parse(button.id).key === wanted.selected;
+    button.setAttribute("aria-pressed", chosen);
+    button.closest("tr").classList.toggle("chosen", chosen);
+  }
+}
+
 window.dash_clientside = Object.assign({}, window.dash_clientside, {
   edp: {
     // Light or dark: the system's setting until the button is used, then the user's choice.
@@ -66,6 +75,7 @@ window.dash_clientside = Object.assign({}, window.dash_clientside, {
 
     mark: function (selected, pinned) {
       Object.assign(wanted, { selected, pinned: pinned || [] });
+      markRow();
       for (const name of ["first", "scatter", "parallel"]) {
         const chart = document.querySelector(`#${name} .js-plotly-plot`);
         if (!chart || !chart.data) continue; // not drawn yet; its figure calls this function again
@@ -117,14 +127,15 @@ window.dash_clientside = Object.assign({}, window.dash_clientside, {
   },
 });
 
-// Dash draws a table's rows anew when they change. Keep the keyboard's focus on the same row.
+// Dash draws a table's rows anew when they change. Mark the selected one, and keep the keyboard's focus on the same row.
 (() => {
   let last = null;
   document.addEventListener("focusin", (event) => { last = event.target.id || null; });
   document.addEventListener("pointerdown", () => { last = null; });
-  new MutationObserver(() => {
+  new MutationObserver((changes) => {
+    if (changes.some((change) => change.target.closest?.("#rows"))) markRow();
     if (last && document.activeElement === document.body) {
       document.getElementById(last)?.focus({ preventScroll: true });
     }
-  }).observe(document.documentElement, { childList: true, subtree: true });
+  }).observe(document.documentElement, { attributeFilter: ["id"], childList: true, subtree: true });
 })();
