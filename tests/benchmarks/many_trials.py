@@ -21,7 +21,7 @@ from collections.abc import Iterator, Sequence
 from datetime import date
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, ClassVar
 
 import optuna
 import psycopg
@@ -100,7 +100,8 @@ class Group:
     """What `WorkerPool` needs of a worker group."""
 
     ended = False
-    grown: list[int] = []  # noqa: RUF012 — of all groups that have ended
+    grown: ClassVar[list[int]] = []
+    """By how many bytes the worker of each group has grown that has ended."""
 
     def __init__(self, seconds: float) -> None:
         self.queue: Any = colocated_actor(JobQueue)

@@ -121,10 +121,12 @@ class WorkerPool:
                 self._retire(number)
         free = [number for number in demand.free if number in self._members]
         worn = [number for number in free if self._members[number].is_worn(demand.served[number])]
-        starved = any(member.starved for number, member in self._members.items() if number not in free)
+        starved = [member for number, member in self._members.items() if number not in free and member.starved]
         spare = sorted(demand.free, reverse=True) if starved or len(self._members) > most else []
         for number in [*worn[:1], *spare[:1]]:
             self._retire(number)
+        for member in starved[: len(spare)][:1]:
+            member.look(served=True)  # its workers have as long to start in the place that has become free
         starting = sum(not member.ready for member in self._members.values())
         room = most - len(self._members) if time.monotonic() - self._failed_at > _AGAIN_S else 0
         for _ in range(min(room, max(demand.waiting - starting, not self._members))):
