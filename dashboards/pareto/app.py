@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from dash import ALL, ClientsideFunction, Dash, Input, Output, State, ctx
+from dash import ClientsideFunction, Dash, Input, Output, State, ctx
 from flask import Response
 
 from dashboards.pareto import parts
@@ -90,11 +90,10 @@ def _theme(app: Dash) -> None:
 
 
 def _table(app: Dash, source: Source) -> None:
-    # In the browser: a table drawn anew before the server answers would drop the answer.
     app.clientside_callback(
         ClientsideFunction("edp", "sort"),
         Output("sort", "data"),
-        Input({"type": "sort", "key": ALL}, "n_clicks"),
+        Input("pressed-head", "data"),
         State("sort", "data"),
         prevent_initial_call=True,
     )

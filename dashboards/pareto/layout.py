@@ -313,6 +313,8 @@ def page(
     return html.Div(
         [
             *(dcc.Store(id=name) for name in ("version", "theme", "narrow", "selected", "pinned", "written", "marked")),
+            dcc.Store(id="pressed-row"),  # the button of the table that was pressed last, as page.js writes it
+            dcc.Store(id="pressed-head"),
             dcc.Store(id="advised"),  # the recommendation without limits, which the page selects by itself
             dcc.Store(id="advice"),  # the recommendation within the limits
             dcc.Store(id="asked"),  # the point and the model name of a pick that awaits a second click

@@ -189,7 +189,8 @@ def table_members(
 def table(snapshot: Snapshot, members: list[Candidate], key: str | None, descending: bool) -> Any:
     """Return the candidates as a table, which serves keyboards and screen readers in place of the charts.
 
-    `assets/page.js` marks the selected row, since Dash takes some 0.4 s to draw the table anew.
+    `assets/page.js` takes the presses of its buttons. It marks the selected row too, since Dash takes some 0.4 s to
+    draw the table anew.
     """
     if not members:
         return html.P("Nothing is within the limits." if snapshot.candidates else "No trial is complete yet.")
@@ -203,7 +204,7 @@ def table(snapshot: Snapshot, members: list[Candidate], key: str | None, descend
         html.Th(
             html.Button(
                 axis.short + (f" {arrow}" if axis.key == key else ""),
-                id={"type": "sort", "key": axis.key},
+                id={"type": "head", "key": axis.key},
                 className="plain",
                 title=f"sort by {axis.label}",
             ),

@@ -6,7 +6,7 @@ import itertools
 from pathlib import Path
 from typing import Any
 
-from dash import ALL, ClientsideFunction, Dash, Input, Output, State, ctx, html, no_update
+from dash import ClientsideFunction, Dash, Input, Output, State, ctx, html, no_update
 from flask import abort
 
 from dashboards.pareto import detail, parts
@@ -29,14 +29,13 @@ _PINNED = 4
 
 def selection(app: Dash, source: Source, mlflow: str | None, tracking_uri: str | None) -> None:
     """Register the callbacks that select a candidate by click and show its details."""
-    # In the browser, like sorting: a table drawn anew before the server answers would drop the answer.
     app.clientside_callback(
         ClientsideFunction("edp", "select"),
         Output("selected", "data"),
         Input("first", "clickData"),
         Input("scatter", "clickData"),
         Input("parallel", "clickData"),
-        Input({"type": "row", "key": ALL}, "n_clicks"),
+        Input("pressed-row", "data"),
         Input("best", "n_clicks"),
         State("advice", "data"),
         prevent_initial_call=True,

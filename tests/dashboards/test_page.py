@@ -157,6 +157,24 @@ def test_a_click_shows_a_configuration_and_pick_writes_the_file_that_train_accep
     assert client.get_model_version("tiny model", "1").run_id == trial["run_id"]
 
 
+def test_a_press_counts_while_the_table_is_on_its_way(page: Any) -> None:
+    """Dash drops a press of a control that it is about to draw anew."""
+    page.wait_for_load_state("networkidle")
+    held: list[Any] = []
+    page.route(
+        re.compile("_dash-update-component"),
+        lambda route: held.append(route) if "rows.children" in route.request.post_data else route.continue_(),
+    )
+    page.click("#rows th button")
+    wait_for(lambda: page.wait_for_timeout(100) or held)
+    row = page.query_selector_all("button.row")[-1]
+    row.click()
+    settled(page, "#chosen", row.inner_text().split("◆ ")[-1])
+    held[0].continue_()
+    page.wait_for_selector("#rows th[aria-sort=ascending]")
+    page.wait_for_selector("button.row[aria-pressed=true]")
+
+
 def test_the_keyboard_alone_picks(page: Any, served: Served) -> None:
     served.picked.unlink(missing_ok=True)
 

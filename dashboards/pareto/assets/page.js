@@ -1,8 +1,5 @@
-// Return the control that was used last. A table that is drawn anew triggers too, but without a value.
+// Return the control that was used last.
 const used = () => window.dash_clientside.callback_context.triggered.filter((one) => one.value).pop();
-
-// Return the key from the id of a button in a group: {"key":…,"type":…}.n_clicks
-const keyOf = (one) => JSON.parse(one.prop_id.slice(0, one.prop_id.lastIndexOf("."))).key;
 
 // The selected configuration and those that it is compared with. They are marked by shapes, which Plotly draws without
 // drawing the points again. A chart that is drawn anew loses its shapes and gets them again.
@@ -88,20 +85,20 @@ window.dash_clientside = Object.assign({}, window.dash_clientside, {
       return window.dash_clientside.no_update;
     },
 
-    sort: function (_clicks, now) {
+    sort: function (_pressed, now) {
       const one = used();
       if (!one) return window.dash_clientside.no_update;
-      const key = keyOf(one);
+      const { key } = one.value;
       return { key, descending: now.key === key && !now.descending };
     },
 
-    // Points of charts and buttons of rows hold the key of their configuration. If the panel is below the charts, scroll
-    // to it.
+    // Points of charts and presses of rows hold the key of their configuration. If the panel is below the charts,
+    // scroll to it.
     select: function (...inputs) {
       const one = used();
       if (!one) return window.dash_clientside.no_update;
       const key = one.prop_id.endsWith(".clickData") ? one.value.points[0].customdata
-        : one.prop_id.startsWith("best.") ? inputs[inputs.length - 1] : keyOf(one);
+        : one.prop_id.startsWith("best.") ? inputs[inputs.length - 1] : one.value.key;
       if (key && matchMedia("(max-width: 1080px)").matches) {
         document.querySelector(".details").scrollIntoView({ behavior: "smooth" });
       }
@@ -125,6 +122,15 @@ window.dash_clientside = Object.assign({}, window.dash_clientside, {
       return window.dash_clientside.no_update;
     },
   },
+});
+
+// Take presses in the table from the page, and not from Dash: that drops a press if it is about to draw the table anew.
+// `at` makes a second press of the same button another value.
+document.addEventListener("click", (event) => {
+  const button = event.target.closest?.("#rows button");
+  if (!button) return;
+  const { type, key } = JSON.parse(button.id);
+  window.dash_clientside.set_props(`pressed-${type}`, { data: { key, at: Date.now() } });
 });
 
 // Dash draws a table's rows anew when they change. Mark the selected one, and keep the keyboard's focus on the same row.

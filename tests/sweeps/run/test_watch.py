@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from sweeps.run.watch import _ask
-from tests.support.waiting import wait_for
 
 
 def test_a_listener_is_told_from_one_that_is_gone(tmp_path: Path) -> None:
@@ -40,12 +39,13 @@ def test_a_listener_that_takes_nobody_is_busy_and_not_gone(tmp_path: Path) -> No
 
 _OUTLIVES = """
 import os, sys, time
+parent = os.getpid()
 if os.fork():
     os._exit(0)
-while os.getppid() != 1:
+while os.getppid() == parent:
     time.sleep(0.01)
 import sweeps, ray
-ray.init(num_cpus=1, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+ray.init("local", num_cpus=1, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
 os.kill(ray._private.worker._global_node.all_processes["raylet"][0].process.pid, 9)
 time.sleep(1)
 ray.shutdown()
@@ -57,5 +57,6 @@ open(sys.argv[1], "w").close()
 def test_a_driver_without_a_parent_outlives_its_raylet(tmp_path: Path) -> None:
     """Without `sweeps` Ray ends such a driver in `shutdown`, with code 1 and without a word."""
     end = tmp_path / "end"
-    subprocess.run([sys.executable, "-c", _OUTLIVES, str(end)], check=True, capture_output=True, timeout=200)
-    wait_for(end.exists)
+    # It returns when the driver has ended too, which holds the same pipes.
+    ran = subprocess.run([sys.executable, "-c", _OUTLIVES, str(end)], check=True, capture_output=True, timeout=200)
+    assert end.exists(), ran.stderr.decode()
