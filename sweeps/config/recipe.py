@@ -222,6 +222,7 @@ _SHARED = (
     "model.pretrained",
     "model.vocabulary",
     "model.features.public",
+    "model.features.prompt",
     "training.validate_every",
     "training.non_private",
 )

@@ -6,32 +6,48 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from tokenizers import Tokenizer, models, pre_tokenizers, processors, trainers
+from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import (
     BertConfig,
     DebertaV2Config,
     DistilBertConfig,
     ElectraConfig,
+    Gemma3TextConfig,
+    GPT2Config,
+    LlamaConfig,
     ModernBertConfig,
+    MPNetConfig,
     PreTrainedConfig,
     PreTrainedTokenizerFast,
+    Qwen3Config,
     RobertaConfig,
+    T5Config,
+    XLMRobertaConfig,
 )
 from transformers.models.auto import AutoModel
 
 from trainables.corpora import generate
-from trainables.features.word_pieces import WordPieces
+from trainables.features.word_pieces import WordPieces, lower_case_tokenizer
 
 TEXTS = [" ".join(utterance.tokens) for utterance in generate("communication", 300, seed=1)]
 POSITIONS = 40
 _BERTS = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]"}
-_ROBERTAS = {"pad_token": "<pad>", "unk_token": "<unk>", "cls_token": "<s>", "sep_token": "</s>"}
+_ROBERTAS = {"cls_token": "<s>", "pad_token": "<pad>", "sep_token": "</s>", "unk_token": "<unk>"}
 _SIZES: dict[str, Any] = {"hidden_size": 16, "num_hidden_layers": 3, "num_attention_heads": 2, "intermediate_size": 24}
 
 
 def word_pieces() -> Tokenizer:
     tokenizer = WordPieces.train([text.split() for text in TEXTS])._tokenizer
     _between(tokenizer, "[CLS]", "[SEP]")
+    return tokenizer
+
+
+def mpnets() -> Tokenizer:
+    """WordPiece as MPNet's: BERT's between RoBERTa's special tokens."""
+    own = [*_ROBERTAS.values(), *WordPieces.train([text.split() for text in TEXTS])._tokenizer.get_vocab()]
+    vocabulary = {piece: index for index, piece in enumerate(own)}
+    tokenizer = lower_case_tokenizer(models.WordPiece(vocabulary, unk_token="<unk>"))
+    _between(tokenizer, "<s>", "</s>")
     return tokenizer
 
 
@@ -49,16 +65,72 @@ def byte_pairs(names: dict[str, str]) -> Tokenizer:
     return tokenizer
 
 
-def unigrams() -> Tokenizer:
+def unigrams(names: dict[str, str] = _BERTS) -> Tokenizer:
     """SentencePiece's as DeBERTa's: every word has its space, also the first."""
     tokenizer = Tokenizer(models.Unigram())
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
     trainer = trainers.UnigramTrainer(
-        vocab_size=300, special_tokens=list(_BERTS.values()), unk_token="[UNK]", show_progress=False
+        vocab_size=300, special_tokens=list(names.values()), unk_token=names["unk_token"], show_progress=False
     )
     tokenizer.train_from_iterator(TEXTS, trainer)
-    _between(tokenizer, "[CLS]", "[SEP]")
+    _between(tokenizer, names["cls_token"], names["sep_token"])
     return tokenizer
+
+
+_LLAMA3 = r"[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+_QWEN = _LLAMA3.replace("{1,3}", "")
+
+
+def split_byte_pairs(pattern: str, special: list[str], around: str) -> Tokenizer:
+    """Byte-level BPE within the matches of a pattern, as Llama 3 and Qwen have it; `around` is a template or empty."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.normalizer = normalizers.NFC()
+    split = pre_tokenizers.Split(Regex(pattern), behavior="isolated")
+    byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([split, byte_level])
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    trainer = trainers.BpeTrainer(
+        vocab_size=400, special_tokens=special, initial_alphabet=alphabet, show_progress=False
+    )
+    tokenizer.train_from_iterator(TEXTS, trainer)
+    tokenizer.post_processor = _template(tokenizer, around) if around else processors.ByteLevel(trim_offsets=False)
+    return tokenizer
+
+
+def spaced_byte_pairs(special: list[str], around: str, *, prepend: bool) -> Tokenizer:
+    """BPE on whole texts with ▁ for a space, as Llama 2 (with one before each text) and Gemma have it.
+
+    A character that is not in the vocabulary becomes its bytes.
+    """
+    tokenizer = Tokenizer(models.BPE(unk_token="<unk>", byte_fallback=True, fuse_unk=True))
+    spaces = normalizers.Replace(" ", "▁")
+    tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), spaces]) if prepend else spaces
+    tokenizer.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()])
+    every = [*special, *(f"<0x{byte:02X}>" for byte in range(256))]
+    trainer = trainers.BpeTrainer(vocab_size=600, special_tokens=every, show_progress=False)
+    tokenizer.train_from_iterator(
+        [f"{space}{word}" for text in TEXTS for word in text.split() for space in ("", " ")], trainer
+    )
+    tokenizer.post_processor = _template(tokenizer, around)
+    return tokenizer
+
+
+def t5_unigrams() -> Tokenizer:
+    """SentencePiece's as T5's: nothing before an utterance, </s> after it."""
+    tokenizer = Tokenizer(models.Unigram())
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
+    trainer = trainers.UnigramTrainer(
+        vocab_size=300, special_tokens=["<pad>", "</s>", "<unk>"], unk_token="<unk>", show_progress=False
+    )
+    tokenizer.train_from_iterator(TEXTS, trainer)
+    tokenizer.post_processor = _template(tokenizer, "$A </s>")
+    return tokenizer
+
+
+def _template(tokenizer: Tokenizer, around: str) -> processors.TemplateProcessing:
+    """The post-processor of a template such as "<s> $A"."""
+    special = [(word, tokenizer.token_to_id(word)) for word in around.split() if word != "$A"]
+    return processors.TemplateProcessing(single=around, special_tokens=special)
 
 
 def _between(tokenizer: Tokenizer, first: str, last: str) -> None:
@@ -95,13 +167,77 @@ KINDS: dict[str, tuple[Any, dict[str, str]]] = {
         lambda **c: ModernBertConfig(**_SIZES, max_position_embeddings=POSITIONS, local_attention=8, **c),
         _BERTS,
     ),
+    "mpnet": (lambda **c: MPNetConfig(**_SIZES, max_position_embeddings=POSITIONS + 2, **c), _ROBERTAS),
+    "xlm-roberta": (
+        lambda **c: XLMRobertaConfig(**_SIZES, max_position_embeddings=POSITIONS + 2, type_vocab_size=1, **c),
+        _ROBERTAS,
+    ),
 }
+
+
+_LLAMAS: dict[str, Any] = {**_SIZES, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8}
+_POSITIONS = {"max_position_embeddings": POSITIONS}
+
+FROZEN_KINDS: dict[str, tuple[Any, Any]] = {
+    "llama": (
+        lambda **c: LlamaConfig(**_LLAMAS, **_POSITIONS, **c),
+        lambda: split_byte_pairs(_LLAMA3, ["<|begin_of_text|>"], "<|begin_of_text|> $A"),
+    ),
+    "llama2": (
+        lambda **c: LlamaConfig(**_LLAMAS, **_POSITIONS, **c),
+        lambda: spaced_byte_pairs(["<unk>", "<s>", "</s>"], "<s> $A", prepend=True),
+    ),
+    "qwen3": (
+        lambda **c: Qwen3Config(**_LLAMAS, **_POSITIONS, **c),
+        lambda: split_byte_pairs(_QWEN, ["<|endoftext|>"], ""),
+    ),
+    "gemma3": (
+        lambda **c: Gemma3TextConfig(**_LLAMAS, **_POSITIONS, sliding_window=4, query_pre_attn_scalar=8, **c),
+        lambda: spaced_byte_pairs(["<pad>", "<bos>", "<unk>"], "<bos> $A", prepend=False),
+    ),
+    "gpt2": (
+        lambda **c: GPT2Config(n_embd=16, n_layer=3, n_head=2, n_positions=POSITIONS, **c),
+        lambda: split_byte_pairs(_QWEN, ["<|endoftext|>"], ""),
+    ),
+    "t5": (
+        lambda **c: T5Config(d_model=16, d_kv=8, d_ff=24, num_layers=3, num_heads=2, **c),
+        t5_unigrams,
+    ),
+}
+"""Models that are read frozen: decoders, and the encoder of an encoder-decoder."""
+
+
+def make_frozen(kind: str, folder: Path, **changes: Any) -> Path:
+    """A model of `FROZEN_KINDS` and its tokenizer in `folder`; the weights are random, and always the same."""
+    config_of, tokenizer_of = FROZEN_KINDS[kind]
+    made = tokenizer_of()
+    vocab = made.get_vocab()
+    pad = vocab.get("<pad>")
+    config = config_of(
+        vocab_size=made.get_vocab_size() + 3, pad_token_id=pad, bos_token_id=0, eos_token_id=0, **changes
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(7)
+        model = AutoModel.from_config(config)
+        for parameter in model.parameters():
+            parameter.data.add_(torch.randn_like(parameter) * 0.2)
+        model.save_pretrained(folder)
+    PreTrainedTokenizerFast(
+        tokenizer_object=made, **({"pad_token": "<pad>"} if pad is not None else {})
+    ).save_pretrained(folder)
+    return folder
 
 
 def make_encoder(kind: str, folder: Path, **changes: Any) -> Path:
     """An encoder and its tokenizer in `folder`; the weights are random, and always the same."""
     config_of, names = KINDS[kind]
-    tokenizer = {"deberta-v2": unigrams, "roberta": lambda: byte_pairs(names), "modernbert": lambda: byte_pairs(names)}
+    tokenizer = {
+        "deberta-v2": unigrams,
+        "roberta": lambda: byte_pairs(names),
+        "modernbert": lambda: byte_pairs(names),
+        "mpnet": mpnets,
+        "xlm-roberta": lambda: unigrams(names),
+    }
     made = tokenizer.get(kind, word_pieces)()
     ids = {name: made.token_to_id(token) for name, token in names.items()}
     config = config_of(

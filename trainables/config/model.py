@@ -73,10 +73,25 @@ class FeaturesSpec(Frozen):
         AfterValidator(_checked_layers),
         Field(description="layers whose hidden states form a token's vector, joined by +; 0: the embeddings"),
     ] = "2+4"
+    word: Annotated[
+        Literal["first", "last"],
+        Field(description="sub-word whose states are a token's; a decoder has read the whole token at its last one"),
+    ] = "first"
     sentence: Annotated[
-        Literal["mean", "first"],
-        Field(description="an utterance's state, from the last layer: the mean over its sub-words, or the first one's"),
+        Literal["mean", "first", "last"],
+        Field(
+            description="an utterance's state, from the last layer: the mean over its sub-words, or that of the first "
+            "or the last one"
+        ),
     ] = "mean"
+    attention: Annotated[
+        Literal["own", "both"],
+        Field(description="words that a decoder reads: own: those before, as it was trained; both: also those behind"),
+    ] = "own"
+    prompt: Annotated[
+        str,
+        Field(max_length=1000, description="public text before each utterance, such as `query: ` for E5; empty: none"),
+    ] = ""
     whiten: Annotated[
         float,
         Field(
@@ -159,10 +174,10 @@ class BERTSpec(Frozen):
     ] = None
     head: HeadSpec = HeadSpec()
     sentence: Annotated[
-        Literal["first", "mean"],
+        Literal["first", "mean", "last"],
         Field(
-            description="without `features`: input of the intent head, the last state of the first sub-word or the "
-            "mean of all"
+            description="without `features`: input of the intent head, the last layer's state of the first or last "
+            "sub-word or the mean of all"
         ),
     ] = "first"
     features: Annotated[
@@ -221,9 +236,9 @@ class BERTSpec(Frozen):
                 "model.features: states of a random start hold no information; "
                 "allowed: null, or an encoder in model.pretrained"
             )
-        if self.features is not None and self.sentence == "mean":
+        if self.features is not None and self.sentence != "first":
             raise ValueError(
-                "model.sentence = mean has no meaning with model.features, which have their own; "
+                f"model.sentence = {self.sentence} has no meaning with model.features, which have their own; "
                 "allowed: first, or model.features.sentence"
             )
         for name, kind in (("lora_rank", "lora"), ("lora_target", "lora"), ("top_layers", "top_k")):

@@ -32,22 +32,33 @@ class WordInputs:
 
 @dataclass(frozen=True)
 class PieceInputs:
-    """The inputs of an encoder: sub-words between [CLS] and [SEP], and the position of each token's first one."""
+    """The inputs of an encoder: sub-words with special ones around them, and where each token's begin and end."""
 
     piece_bs: Tensor  # int64
     piece_mask_bs: Tensor  # bool
     first_bt: Tensor  # int64, positions in S; 0 in the padding
-    pieces_b: Tensor  # int64, number of sub-words of each utterance, at least 2; always on the CPU
+    last_bt: Tensor  # int64, likewise
+    pieces_b: Tensor  # int64, number of sub-words of each utterance, including special ones; always on the CPU
 
     def to(self, device: torch.device | str) -> PieceInputs:
         """Return the inputs on `device`."""
         return PieceInputs(
-            self.piece_bs.to(device), self.piece_mask_bs.to(device), self.first_bt.to(device), self.pieces_b
+            self.piece_bs.to(device),
+            self.piece_mask_bs.to(device),
+            self.first_bt.to(device),
+            self.last_bt.to(device),
+            self.pieces_b,
         )
 
     def select(self, index: list[int], lengths_b: Tensor) -> PieceInputs:
         """Return the inputs of some utterances, as wide as before, of a batch whose utterances have these lengths."""
-        return PieceInputs(self.piece_bs[index], self.piece_mask_bs[index], self.first_bt[index], self.pieces_b[index])
+        return PieceInputs(
+            self.piece_bs[index],
+            self.piece_mask_bs[index],
+            self.first_bt[index],
+            self.last_bt[index],
+            self.pieces_b[index],
+        )
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,8 @@
 """Compute states of a frozen encoder: of an encoded corpus, their moments on public corpora, and of new utterances.
 
 A state's name says what it is: `token_first_2` is the state of a word's first sub-word after layer 2, and
-`sentence_mean_last` the mean of all states of an utterance after the last layer, including special sub-words.
+`sentence_mean_last` the mean of all states of an utterance after the last layer, including special sub-words. If it
+ends with `_both`, a decoder has read both directions.
 
 Functions import `transformers` themselves, since that takes seconds.
 
@@ -15,6 +16,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -43,6 +45,9 @@ UTTERANCES = 4_000
 """The most utterances that are read of a public corpus. They are enough to estimate the scale of 384 directions to
 within a sixth."""
 _PIECES_AT_ONCE = 4096
+_SCALE = 1 / 64
+"""The states of models other than BERT's kind are divided by 64: some exceed half precision's 65,504 between layers.
+Whitening has a scale of its own, so nothing else changes."""
 
 
 def load_frozen(spec: BERTSpec, folder: Path | None = None) -> PreTrainedModel:
@@ -51,13 +56,16 @@ def load_frozen(spec: BERTSpec, folder: Path | None = None) -> PreTrainedModel:
     Raises:
         UserError: for an encoder that is not available, or has fewer layers than the spec's features need.
     """
-    from trainables.features.encoder_architecture import load_encoder, read_config
+    from trainables.features.encoder_architecture import check_both_ways, load_encoder, read_config
     from trainables.features.pretrained import check_states, frozen_folder
 
     assert spec.pretrained is not None, "features need a pretrained encoder"
     folder = folder or frozen_folder(spec)
     check_states(spec, read_config(folder, spec.pretrained))
-    return load_encoder(folder, spec.pretrained, dropout=0.0, layers=spec.layers).eval()
+    encoder: Any = load_encoder(folder, spec.pretrained, dropout=0.0, layers=spec.layers).eval()
+    if spec.features is not None and spec.features.attention == "both":
+        check_both_ways(encoder, spec.pretrained)
+    return encoder
 
 
 @lru_cache(maxsize=1)
@@ -78,24 +86,39 @@ def encoder_digest(encoder: nn.Module) -> str:
 
 @torch.inference_mode()
 def hidden_states(encoder: PreTrainedModel, batch: Batch, names: Sequence[str]) -> list[Tensor]:
-    """Return the named states, float32: (B, T, H) for tokens, 0 beyond the utterance, and (B, H) for sentences."""
-    from trainables.features.encoder_architecture import mean_state
+    """Return the named states, float32: (B, T, H) for tokens, 0 beyond the utterance, and (B, H) for sentences.
+
+    Raises:
+        UserError: for states that are not finite in half precision, in which they are kept.
+    """
+    from trainables.features.encoder_architecture import fills_gaps, mean_state, reading_both_ways, without_cache
 
     inputs = batch.inputs
     assert isinstance(inputs, PieceInputs), "an encoder reads sub-words"
     device = next(encoder.parameters()).device
-    piece_bs, mask_bs, first_bt = (x.to(device) for x in (inputs.piece_bs, inputs.piece_mask_bs, inputs.first_bt))
-    output = encoder(input_ids=piece_bs, attention_mask=mask_bs.long(), output_hidden_states=True)
+    piece_bs, mask_bs = inputs.piece_bs.to(device), inputs.piece_mask_bs.to(device)
+    place_bt = {"first": inputs.first_bt.to(device), "last": inputs.last_bt.to(device)}
+    place_b = {"first": torch.zeros_like(inputs.pieces_b), "last": inputs.pieces_b - 1}
     real_bt1 = batch.mask_bt.to(device)[:, :, None]
+    scale = 1.0 if fills_gaps(encoder.config) else _SCALE
+    states: dict[bool, Sequence[Tensor]] = {}
+    for both in {name.endswith("_both") for name in names}:
+        with reading_both_ways(encoder) if both else nullcontext():
+            options = {"output_hidden_states": True, **without_cache(encoder.config)}
+            output = encoder(input_ids=piece_bs, attention_mask=mask_bs.long(), **options)
+        states[both] = output.hidden_states
     found = []
     for name in names:
-        kind, read, layer = name.split("_")
-        state_bsh = output.hidden_states[-1 if layer == "last" else int(layer)]
+        kind, read, layer, *way = name.split("_")
+        state_bsh = states[bool(way)][-1 if layer == "last" else int(layer)].float() * scale
         if kind == "sentence":
-            found.append(mean_state(state_bsh, mask_bs) if read == "mean" else state_bsh[:, 0])
+            row_b = torch.arange(len(state_bsh), device=device)
+            state = mean_state(state_bsh, mask_bs) if read == "mean" else state_bsh[row_b, place_b[read].to(device)]
         else:
-            index_bth = first_bt[:, :, None].expand(-1, -1, state_bsh.shape[2])
-            found.append(state_bsh.gather(1, index_bth) * real_bt1)
+            state = state_bsh.gather(1, place_bt[read][:, :, None].expand(-1, -1, state_bsh.shape[2])) * real_bt1
+        if not state.half().isfinite().all():
+            raise UserError(f"model.pretrained: state {name} has a value beyond half precision; allowed: other layers")
+        found.append(state)
     return found
 
 

@@ -1,7 +1,8 @@
-"""Encoders of the `transformers` library, of any architecture: read from a folder, or empty for weights to come.
+"""Text models of the `transformers` library, read from a folder, or empty for weights to come.
 
-They may be cut to their first layers. Their dropout follows the specification. Their poolers are left out, since no
-loss reaches them.
+All of an encoder such as BERT may be trained. Decoders such as Llama, and the encoders of T5 and its relatives, are
+read frozen, or with adapters. All may be cut to their first layers. The dropout of encoders follows the specification,
+others have none. Poolers are left out, since no loss reaches them.
 """
 
 from __future__ import annotations
@@ -17,11 +18,16 @@ import torch
 from torch import Tensor, nn
 from transformers import (
     CONFIG_MAPPING,
+    MODEL_FOR_CAUSAL_LM_MAPPING,
     MODEL_FOR_MASKED_LM_MAPPING,
     MODEL_MAPPING,
     AutoConfig,
     PreTrainedConfig,
     PreTrainedModel,
+)
+from transformers.models.auto.modeling_auto import (
+    MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING,
+    MODEL_FOR_TEXT_ENCODING_MAPPING,
 )
 from transformers.utils import logging
 
@@ -38,21 +44,100 @@ def read_config(folder: Path, name: str) -> PreTrainedConfig:
         name: the user's name for the model.
 
     Raises:
-        UserError: for a model that is not an encoder or is unknown to `transformers`; code in the folder is never run.
+        UserError: for a model that reads no text or is unknown to `transformers`; code in the folder is never run.
     """
     try:
         config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
     except Exception as error:  # a folder from elsewhere can fail in any way
         raise _refused(name, f"its config.json cannot be read ({one_line(error)})") from None
     kind = config.model_type
-    if config.is_encoder_decoder or getattr(config, "is_decoder", False) or not _is_encoder(config):
-        raise _refused(name, f"type {kind} is not an encoder alone")
+    if _is_text_encoder(config):
+        return config
+    if config.is_encoder_decoder:
+        raise _refused(name, f"type {kind} has a decoder too, from which transformers does not part the encoder")
+    if type(config) not in MODEL_MAPPING or not (fills_gaps(config) or type(config) in MODEL_FOR_CAUSAL_LM_MAPPING):
+        raise _refused(name, f"type {kind} is no text model")
+    if config.get_text_config() is not config:
+        raise _refused(name, f"type {kind} reads more than text")
+    if fills_gaps(config) and getattr(config, "is_decoder", False):
+        raise _refused(name, f"type {kind} is made a decoder by is_decoder = true")
     return config
 
 
-def _is_encoder(config: PreTrainedConfig) -> bool:
-    """Return True if the model can be trained to fill gaps: a decoder cannot, since it sees no later words."""
-    return type(config) in MODEL_FOR_MASKED_LM_MAPPING and type(config) in MODEL_MAPPING
+def fills_gaps(config: PreTrainedConfig) -> bool:
+    """Return True for an encoder, which can be trained to fill gaps: a decoder cannot, since it sees no later words."""
+    return (
+        type(config) in MODEL_FOR_MASKED_LM_MAPPING and type(config) in MODEL_MAPPING and not _is_text_encoder(config)
+    )
+
+
+def _is_text_encoder(config: PreTrainedConfig) -> bool:
+    """Return True for an encoder-decoder whose encoder `transformers` loads by itself."""
+    both = type(config) in MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING
+    return both and type(config) in MODEL_FOR_TEXT_ENCODING_MAPPING
+
+
+def reads_left(config: PreTrainedConfig) -> bool:
+    """Return True for a decoder, whose states know only what is before them."""
+    bidirectional = getattr(config, "use_bidirectional_attention", False) or not getattr(config, "is_causal", True)
+    return not fills_gaps(config) and not _is_text_encoder(config) and not bidirectional
+
+
+def check_trainable(model: BERTSpec, config: PreTrainedConfig) -> None:
+    """Raise if more than adapters of a decoder are to be trained, or if its intent head would read its first sub-word.
+
+    Raises:
+        UserError: with what is allowed.
+    """
+    if model.features is not None or fills_gaps(config):
+        return
+    if model.trainable not in ("lora", "heads"):
+        raise UserError(
+            f"model.trainable = {model.trainable}: model.pretrained = {model.pretrained}, of type {config.model_type}, "
+            "is no encoder such as BERT; allowed: heads, lora"
+        )
+    if model.sentence == "first":
+        raise UserError(
+            f"model.sentence = first: model.pretrained = {model.pretrained}, of type {config.model_type}, has nothing "
+            "to say at its first sub-word; allowed: last, mean"
+        )
+
+
+def without_cache(config: PreTrainedConfig) -> dict[str, bool]:
+    """Return the argument that keeps a decoder from caching keys and values, which only generated text needs."""
+    return {"use_cache": False} if hasattr(config, "use_cache") else {}
+
+
+@contextmanager
+def reading_both_ways(encoder: PreTrainedModel) -> Iterator[None]:
+    """Let a decoder read both directions within a block. `transformers` makes its mask as `config.is_causal` says."""
+    layers: list[Any] = [module for module in encoder.modules() if getattr(module, "is_causal", False) is True]
+    config: Any = encoder.config
+    for one in (config, *layers):
+        one.is_causal = False
+    try:
+        yield
+    finally:
+        del config.is_causal  # a decoder's configuration has none of its own
+        for layer in layers:
+            layer.is_causal = True
+
+
+def check_both_ways(encoder: PreTrainedModel, name: str) -> None:
+    """Raise if a decoder cannot read both directions: the first state would not change with the last word.
+
+    Raises:
+        UserError: naming the setting.
+    """
+    device = next(encoder.parameters()).device
+    ids = [torch.tensor([[1, 2, last]], device=device) for last in (3, 4)]
+    with torch.inference_mode(), reading_both_ways(encoder):
+        one, other = (encoder(input_ids=x, attention_mask=torch.ones_like(x)).last_hidden_state[0, 0] for x in ids)
+    if one.equal(other):
+        raise UserError(
+            f"model.features.attention = both: model.pretrained = {name}, of type {encoder.config.model_type}, "
+            "can read one direction only; allowed: own"
+        )
 
 
 def check_layers(config: PreTrainedConfig, layers: int | None, name: str) -> None:
@@ -96,7 +181,7 @@ def load_encoder(folder: Path, name: str, *, dropout: float, layers: int | None 
     """
     config = read_config(folder, name)
     check_layers(config, layers, name)
-    _set_dropout(config, dropout)
+    _set_dropout(config, dropout if fills_gaps(config) else 0.0)
     if layers is not None:
         cut(config, layers)
     kind = _class(config)
@@ -156,12 +241,15 @@ def config_from_json(text: str) -> PreTrainedConfig:
 
 def _refused(name: str, reason: str) -> UserError:
     """Return the error for an encoder that cannot be used."""
-    return UserError(f"model.pretrained = {name}: {reason}; allowed: an encoder such as BERT, with its weights")
+    return UserError(
+        f"model.pretrained = {name}: {reason}; allowed: a text model such as BERT or Llama, with its weights"
+    )
 
 
 def _class(config: PreTrainedConfig) -> type[PreTrainedModel]:
     """Return the class of an architecture's encoder."""
-    found: Any = MODEL_MAPPING[type(config)]
+    mapping: Any = MODEL_FOR_TEXT_ENCODING_MAPPING if _is_text_encoder(config) else MODEL_MAPPING
+    found: Any = mapping[type(config)]
     return found[0] if isinstance(found, tuple) else found
 
 

@@ -21,7 +21,7 @@ from transformers import PreTrainedConfig
 
 from edp.spec import UserError
 from trainables.config import BERTSpec
-from trainables.features.encoder_architecture import check_layers, most_pieces, read_config
+from trainables.features.encoder_architecture import check_layers, fills_gaps, most_pieces, read_config, reads_left
 from trainables.features.word_pieces import WordPieces, lower_case_tokenizer
 from trainables.records.files import digest, one_line
 
@@ -83,7 +83,7 @@ def pretrained_folder(name: str) -> tuple[Path | None, str]:
     The cache limits the warning to one per process.
 
     Raises:
-        UserError: for `minilm` or a path without an encoder or its weights, or for a model that is not an encoder.
+        UserError: for `minilm` or a path without an encoder or its weights, or for a model that reads no text.
     """
     folder, reason = _find(name)
     if folder is None:
@@ -147,8 +147,11 @@ def _is_local(name: str) -> bool:
     return folder.is_dir() or folder.is_absolute() or name.startswith((".", "~")) or name.count("/") > 1
 
 
-def pretrained_pieces(name: str | None) -> WordPieces | None:
+def pretrained_pieces(name: str | None, prompt: str = "") -> WordPieces | None:
     """Return the vocabulary of a pretrained encoder; None if there is no encoder.
+
+    Args:
+        prompt: as `FeaturesSpec.prompt`.
 
     Raises:
         UserError: as `pretrained_folder`, and for an encoder without a tokenizer that fits it.
@@ -161,7 +164,10 @@ def pretrained_pieces(name: str | None) -> WordPieces | None:
     else:
         tokenizer = _tokenizer(folder, name)
     config = read_config(folder, name)
-    pieces = WordPieces(tokenizer, name, pad=config.pad_token_id, max_pieces=most_pieces(config, name))
+    pad, bare = config.pad_token_id, not fills_gaps(config)
+    if bare and (pad is None or pad < 0):
+        pad = 0  # any id: no other sub-word reads the padding
+    pieces = WordPieces(tokenizer, name, pad=pad, max_pieces=most_pieces(config, name), prompt=prompt, bare=bare)
     highest = max(tokenizer.get_vocab().values())
     if highest >= config.vocab_size:
         raise UserError(
@@ -195,9 +201,21 @@ def _tokenizer(folder: Path, name: str) -> Tokenizer:
 def check_states(spec: BERTSpec, config: PreTrainedConfig) -> None:
     """Raise if the features name layers that the encoder does not have, or leave out the one that names are scored by.
 
+    A decoder's state at the first sub-word knows nothing of what follows: such a choice raises too.
+
     Raises:
-        UserError: with the number of its layers.
+        UserError: with the number of its layers, or the sub-words to read.
     """
+    features, own = spec.features, f"model.pretrained = {spec.pretrained}, of type {config.model_type}, "
+    if features is not None and reads_left(config) and features.attention == "own":
+        for field, value, others in (("word", features.word, "last"), ("sentence", features.sentence, "mean, last")):
+            if value == "first":
+                raise UserError(
+                    f"model.features.{field} = first: {own}has read only what is before that sub-word; "
+                    f"allowed: {others}, or model.features.attention = both"
+                )
+    if features is not None and features.attention == "both" and not reads_left(config):
+        raise UserError(f"model.features.attention = both: {own}reads both directions by itself; allowed: own")
     most = spec.layers or config.num_hidden_layers
     whose = f"model.pretrained = {spec.pretrained} has" if spec.layers is None else "model.layers keeps"
     if spec.features is not None and max(spec.features.layer_numbers) > most:
@@ -231,10 +249,12 @@ def check_pretrained(spec: BERTSpec) -> list[str | int]:
         return []
     check_layers(read_config(folder, name), spec.layers, name)
     check_states(spec, read_config(folder, name))
+    prompt = spec.features.prompt if spec.features is not None else ""
+    pretrained_pieces(name, prompt)
+    asked: list[str | int] = [prompt] if prompt else []
     if name == MINILM:
-        return list(SHA256.values())
-    pretrained_pieces(name)
+        return [*asked, *SHA256.values()]
     if not _is_local(name):
-        return [folder.name]  # the commit of a snapshot
+        return [*asked, folder.name]  # the commit of a snapshot
     known = [file for file in sorted(folder.iterdir()) if any(fnmatch(file.name, pattern) for pattern in _FILES)]
-    return [value for file in known for value in (file.name, file.stat().st_size, file.stat().st_mtime_ns)]
+    return [*asked, *(value for file in known for value in (file.name, file.stat().st_size, file.stat().st_mtime_ns))]

@@ -121,8 +121,9 @@ def state_names(model: BERTSpec, labels: Labels) -> tuple[tuple[str, ...], str]:
     features = model.features
     assert features is not None, "the model has features"
     last = model.layers or "last"
-    tokens = tuple(f"token_first_{layer}" for layer in features.layer_numbers)
-    return tokens if labels.has_slots else (), f"sentence_{features.sentence}_{last}"
+    way = "_both" if features.attention == "both" else ""
+    tokens = tuple(f"token_{features.word}_{layer}{way}" for layer in features.layer_numbers)
+    return tokens if labels.has_slots else (), f"sentence_{features.sentence}_{last}{way}"
 
 
 def moments_file(features: Path, name: str) -> Path:

@@ -20,7 +20,7 @@ from trainables.config import BERTSpec, CorpusSpec, ModelSpec
 from trainables.corpora import load_corpus
 from trainables.features.batch import Batch, PieceInputs, WordInputs
 from trainables.features.embeddings import WordVectors
-from trainables.features.word_pieces import WordPieces
+from trainables.features.word_pieces import NONE, WordPieces
 from trainables.records.files import load_array
 
 MAX_CHARS = 32  # longer words are cut; the longest word of ATIS, SNIPS and NLU-eval has 30
@@ -50,7 +50,8 @@ def features_for(model: ModelSpec) -> Features:
     if isinstance(model, BERTSpec):
         from trainables.features.pretrained import pretrained_pieces  # transformers takes seconds to import
 
-        return pretrained_pieces(model.pretrained) or WordPieces.train(
+        prompt = model.features.prompt if model.features is not None else ""
+        return pretrained_pieces(model.pretrained, prompt) or WordPieces.train(
             public_tokens(model.vocabulary, "model.vocabulary")
         )
     if model.embeddings.path is not None:
@@ -99,8 +100,9 @@ class WordTable:
 class PieceTable:
     """The inputs of an encoder for each unique word: the pieces of word w are `pieces[offsets[w]:offsets[w + 1]]`.
 
-    `special` is (pad, start, end, most, initial). The encoder has positions for `most` pieces. At the beginning of an
-    utterance, word w has the pieces of row w + `initial` (0 if they are the same).
+    `special` is (pad, start, end, most, initial, *prompt). Without a start or end, that id is `NONE`. The encoder has
+    positions for `most` pieces. At the beginning of an utterance, word w has the pieces of row w + `initial` (0 if they
+    are the same).
     """
 
     offsets: np.ndarray
@@ -113,8 +115,10 @@ class PieceTable:
         An encoder has a limited number of positions. Tokens from the first one that does not fit whole are not read:
         they have no loss and are predicted `O`. The first token is always read, cut if necessary.
         """
-        pad_id, start_id, end_id, most, initial = self.special.tolist()
-        room = most - 2
+        pad_id, start_id, end_id, most, initial, *prompt = self.special.tolist()
+        before = [start_id, *prompt] if start_id != NONE else prompt
+        lead, after = len(before), int(end_id != NONE)
+        room = most - lead - after
         begins_n = np.zeros(len(words_n), np.int64)
         begins_n[lengths_b.cumsum() - lengths_b] = initial
         words_n = words_n + begins_n
@@ -129,18 +133,21 @@ class PieceTable:
         pieces_p = self.pieces[np.repeat(self.offsets[words_n], counts_n) + within]
         pieces_b = np.where(read_bt, counts_bt, 0).sum(1)
 
-        piece_bs = np.full((len(lengths_b), int(pieces_b.max()) + 2), pad_id, np.int64)
+        piece_bs = np.full((len(lengths_b), int(pieces_b.max()) + lead + after), pad_id, np.int64)
         position_s = np.arange(piece_bs.shape[1])
-        piece_bs[:, 0] = start_id
-        piece_bs[(position_s > 0) & (position_s <= pieces_b[:, None])] = pieces_p
-        piece_bs[np.arange(len(piece_bs)), pieces_b + 1] = end_id
-        first_bt = np.where(read_bt, ends_bt - counts_bt + 1, 0)[:, : int(read_b.max())]
+        piece_bs[:, :lead] = before
+        piece_bs[(position_s >= lead) & (position_s < lead + pieces_b[:, None])] = pieces_p
+        if after:
+            piece_bs[np.arange(len(piece_bs)), lead + pieces_b] = end_id
+        first_bt = np.where(read_bt, lead + ends_bt - counts_bt, 0)[:, : int(read_b.max())]
+        last_bt = np.where(read_bt, lead + ends_bt - 1, 0)[:, : int(read_b.max())]
         return (
             PieceInputs(
                 torch.from_numpy(piece_bs),
-                torch.from_numpy(position_s <= pieces_b[:, None] + 1),
+                torch.from_numpy(position_s < lead + pieces_b[:, None] + after),
                 torch.from_numpy(np.ascontiguousarray(first_bt)),
-                torch.from_numpy(pieces_b.astype(np.int64) + 2),
+                torch.from_numpy(np.ascontiguousarray(last_bt)),
+                torch.from_numpy(pieces_b.astype(np.int64) + lead + after),
             ),
             read_b,
         )
@@ -154,12 +161,13 @@ def make_table(features: Features, words: Sequence[str]) -> Table:
     if isinstance(features, WordVectors):
         return WordTable(char_ids(words), features.vectors(words))
     pieces, initial = features.pieces(words), features.pieces(words, initial=True)
-    further = len(words) if initial != pieces else 0
+    # Behind a prompt, the first word has a space before it too.
+    further = len(words) if initial != pieces and not features.prompt else 0
     if further:
         pieces += initial
     offsets = np.cumsum([0, *(len(ids) for ids in pieces)])
     flat = np.fromiter((piece for ids in pieces for piece in ids), np.int32, count=int(offsets[-1]))
-    special = [features.pad, features.start, features.end, features.max_pieces, further]
+    special = [features.pad, features.start, features.end, features.max_pieces, further, *features.prompt]
     return PieceTable(offsets, flat, np.array(special))
 
 

@@ -21,6 +21,9 @@ _PRE_TOKENIZER = pre_tokenizers.BertPreTokenizer()
 _SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 _WORDPIECES = 8_000  # the size of a vocabulary that is trained on a public corpus of thousands of utterances
 _PIECE_CHARS = 5  # the most characters of a piece that is not a whole word
+NONE = -1
+"""In place of the id of a special token: there is none."""
+_ANCHOR = "a"
 MAX_PIECES = 512  # of an utterance, including special ones; less if a pretrained encoder has fewer positions
 
 
@@ -32,27 +35,46 @@ class WordPieces:
         source: its origin, for messages.
         pad: the id of the padding; None: that of [PAD] or <pad>.
         max_pieces: the number of pieces that a model has positions for, including special ones.
+        prompt: public text before each utterance, such as "query: "; see `FeaturesSpec.prompt`.
+        bare: True for a decoder's vocabulary. It may lack special tokens, and an utterance then has none around it.
 
     Raises:
-        UserError: for a vocabulary that lacks a special token.
+        UserError: for a vocabulary that lacks a special token, or a prompt that leaves no room for an utterance.
     """
 
     def __init__(
-        self, tokenizer: Tokenizer, source: str, *, pad: int | None = None, max_pieces: int = MAX_PIECES
+        self,
+        tokenizer: Tokenizer,
+        source: str,
+        *,
+        pad: int | None = None,
+        max_pieces: int = MAX_PIECES,
+        prompt: str = "",
+        bare: bool = False,
     ) -> None:
         tokenizer.no_padding()
         tokenizer.no_truncation()
         self.source = source
         self.max_pieces = max_pieces
+        self.bare = bare
+        self.prompt_text = prompt
         self._tokenizer = tokenizer
         self.pad = self._special("[PAD]", "<pad>") if pad is None else pad
         self.unknown = self._special(getattr(tokenizer.model, "unk_token", None), "[UNK]", "<unk>")
         self.start, self.end = self._around()
+        self.prompt = tokenizer.encode(prompt.rstrip(), add_special_tokens=False).ids if prompt.strip() else []
+        if len(self.prompt) > max_pieces // 2:
+            raise UserError(
+                f"model.features.prompt has {len(self.prompt)} pieces; "
+                f"allowed: at most {max_pieces // 2}, half of what {source} has positions for"
+            )
 
     def _special(self, *names: str | None) -> int:
         """Return the id of the first of `names` that the vocabulary has."""
         found = (self._tokenizer.token_to_id(name) for name in names if name)
         index = next((index for index in found if index is not None), None)
+        if index is None and self.bare:
+            return self.pad
         if index is None:
             wanted = " and ".join(dict.fromkeys(name for name in names if name))
             raise UserError(
@@ -61,17 +83,19 @@ class WordPieces:
         return index
 
     def _around(self) -> tuple[int, int]:
-        """Return the ids of the tokens before and after an utterance."""
-        nothing = self._tokenizer.encode("")
-        around = [index for index, special in zip(nothing.ids, nothing.special_tokens_mask, strict=True) if special]
-        if not around:  # no post-processor
+        """Return the ids of the tokens before and after an utterance; `NONE` for no such token."""
+        encoded = self._tokenizer.encode(_ANCHOR)
+        own = self._tokenizer.encode(_ANCHOR, add_special_tokens=False).ids
+        before = encoded.special_tokens_mask.index(0) if 0 in encoded.special_tokens_mask else 0
+        first, last = encoded.ids[:before], encoded.ids[before + len(own) :]
+        if not (first or last or self.bare):  # no post-processor
             return self._special("[CLS]", "<s>"), self._special("[SEP]", "</s>")
-        if len(around) != 2:
+        if len(first) > 1 or len(last) > 1:
             raise UserError(
-                f"model.pretrained: the tokenizer of {self.source} puts {len(around)} special tokens around an "
-                "utterance; allowed: one before it and one after it"
+                f"model.pretrained: the tokenizer of {self.source} puts {len(first)} special tokens before and "
+                f"{len(last)} after an utterance; allowed: at most one before it and one after it"
             )
-        return around[0], around[1]
+        return first[0] if first else NONE, last[0] if last else NONE
 
     @property
     def size(self) -> int:
@@ -93,20 +117,25 @@ class WordPieces:
     def pieces(self, words: Sequence[str], *, initial: bool = False) -> list[list[int]]:
         """Return the piece ids of each word, at least one, as in a text with a space before the word.
 
-        Byte-level and SentencePiece vocabularies treat the space before a word as a part of it.
+        Byte-level and SentencePiece vocabularies treat the space before a word as a part of it. Some of them add a
+        space before any text, so a word with a space before it is read behind another word, from where that one ends.
 
         Args:
             initial: True for the pieces of a word without a space before it, at the beginning of a text.
         """
-        texts = list(words) if initial else [f" {word}" for word in words]
+        texts = list(words) if initial else [f"{_ANCHOR} {word}" for word in words]
+        begin = 0 if initial else len(_ANCHOR)
         encodings = self._tokenizer.encode_batch(texts, add_special_tokens=False)
-        return [encoding.ids or [self.unknown] for encoding in encodings]
+        found = ([i for i, (_, end) in zip(e.ids, e.offsets, strict=True) if end > begin] for e in encodings)
+        return [ids or [self.unknown] for ids in found]
 
     def save(self, folder: Path) -> None:
         """Write to a new folder that `load` reads."""
         folder.mkdir(parents=True)
         self.save_tokenizer(folder)
-        about = {"source": self.source, "pad": self.pad, "max_pieces": self.max_pieces}
+        about: dict[str, Any] = {"source": self.source, "pad": self.pad, "max_pieces": self.max_pieces}
+        if self.prompt_text or self.bare:  # older files have neither
+            about |= {"prompt": self.prompt_text, "bare": self.bare}
         (folder / "pieces.json").write_text(json.dumps(about), encoding="utf-8")
 
     def save_tokenizer(self, folder: Path) -> None:

@@ -20,8 +20,11 @@ from trainables.models.joint import JointModel
 LORA_RANK, TOP_LAYERS = 8, 1
 """Defaults of `lora_rank` and `top_layers`."""
 _SCALE = 2.0  # alpha over rank of Hu et al. for GPT-2; no setting, since the learning rate does the same
-_QUERY_VALUE = ("query", "value", "q_lin", "v_lin", "query_proj", "value_proj", "Wqkv")
-"""Names of these layers in Hugging Face's encoders; the last one holds query, key and value of ModernBERT."""
+_QUERY_VALUE = (
+    *("query", "value", "q_lin", "v_lin", "query_proj", "value_proj", "q_proj", "v_proj", "q", "v"),
+    *("Wqkv", "qkv_proj", "query_key_value"),
+)
+"""Names of these layers in Hugging Face's models; those of the second line hold query, key and value."""
 
 
 class Adapted(nn.Module):
@@ -33,6 +36,11 @@ class Adapted(nn.Module):
         self.down = nn.Linear(frozen.in_features, rank, bias=False)
         self.up = nn.Linear(rank, frozen.out_features, bias=False)
         nn.init.zeros_(self.up.weight)
+
+    @property
+    def weight(self) -> Tensor:
+        """The frozen weight (outputs, inputs). T5 converts its activations to the type of this one."""
+        return self.frozen.weight
 
     def forward(self, x: Tensor) -> Tensor:
         """Map (…, inputs) to (…, outputs)."""
@@ -70,10 +78,10 @@ def train_part(model: JointModel, spec: ModelSpec) -> None:
         for layer in _layers(encoder)[-(spec.top_layers or TOP_LAYERS) :]:
             layer.requires_grad_(True)
     else:
-        _adapt(encoder, spec)
+        adapt(encoder, spec)
 
 
-def _adapt(encoder: nn.Module, spec: BERTSpec) -> None:
+def adapt(encoder: nn.Module, spec: BERTSpec) -> None:
     """Add low-rank adapters beside the linear layers that `spec.lora_target` names."""
     target = spec.lora_target or "query_value"
     found = 0

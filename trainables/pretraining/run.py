@@ -28,7 +28,7 @@ from transformers import PreTrainedModel
 from edp.spec import UserError
 from trainables.config import Device
 from trainables.corpora import Utterance
-from trainables.features.encoder_architecture import load_encoder, quiet
+from trainables.features.encoder_architecture import fills_gaps, load_encoder, quiet, read_config
 from trainables.features.name_scores import NAMES
 from trainables.features.pretrained import pretrained_folder, pretrained_pieces
 from trainables.features.word_pieces import WordPieces
@@ -74,7 +74,7 @@ def pieces_of(spec: PretrainSpec) -> WordPieces:
     """Return the vocabulary of the encoder that training starts from.
 
     Raises:
-        UserError: if the encoder cannot be loaded. Training from a random start is never intended.
+        UserError: if the encoder cannot be loaded, or is a decoder. Training from a random start is never intended.
     """
     folder, reason = pretrained_folder(spec.model.pretrained)
     pieces = pretrained_pieces(spec.model.pretrained)
@@ -82,6 +82,12 @@ def pieces_of(spec: PretrainSpec) -> WordPieces:
         raise UserError(
             f"model.pretrained = {spec.model.pretrained}: it cannot be loaded ({reason}); allowed: minilm, a folder of "
             "an encoder, or a name on the hub that this machine can reach"
+        )
+    config = read_config(folder, spec.model.pretrained)
+    if not fills_gaps(config):
+        raise UserError(
+            f"model.pretrained = {spec.model.pretrained}: type {config.model_type} cannot be pretrained here; "
+            "allowed: an encoder such as BERT"
         )
     return pieces
 

@@ -13,23 +13,44 @@ from edp.per_example import record_per_example
 from edp.spec import UserError
 from sweeps.run.prepare import check_encoders
 from tests.conftest import Command
-from tests.support.encoder_folders import KINDS, make_encoder
+from tests.support.encoder_folders import FROZEN_KINDS, KINDS, make_encoder, make_frozen
 from tests.support.gradients import relative
 from tests.support.models import EXAMPLES, batch_of, built, literal, spec_of
 from tests.support.tiny import SPEC
-from trainables.config import TrialSpec
+from trainables.config import BERTSpec, TrialSpec
 from trainables.features.encoder_architecture import read_config
 from trainables.features.pretrained import pretrained_folder
 from trainables.models.bert import clipping_fault
 
-CLIPPABLE = sorted(KINDS.keys() - {"deberta-v2"})
+CLIPPABLE = sorted(KINDS.keys() - {"deberta-v2", "mpnet"})
 
 
 @pytest.mark.parametrize("kind", CLIPPABLE)
 def test_norms_and_sums_are_those_of_a_loop_dropout_too(kind: str, tmp_path: Path) -> None:
+    compare_with_a_loop(spec_of(make_encoder(kind, tmp_path / "made"), dropout=0.1), tmp_path)
+
+
+@pytest.mark.parametrize("kind", [*FROZEN_KINDS, "mpnet", "xlm-roberta", "modernbert"])
+@pytest.mark.parametrize("target", ["query_value", "all"])
+def test_those_of_adapters_are_too_whatever_they_adapt(kind: str, target: str, tmp_path: Path) -> None:
+    folder = (make_frozen if kind in FROZEN_KINDS else make_encoder)(kind, tmp_path / "made")
+    spec = spec_of(folder, dropout=0.1, trainable="lora", lora_rank=2, lora_target=target, sentence="last")
+    if kind == "gpt2":  # its layers are of the library's own kind
+        with pytest.raises(UserError, match=r"GPT2Model has no such layers"):
+            built(spec, tmp_path)
+        return
+    assert clipping_fault(read_config(folder, kind), spec) is None
+    compare_with_a_loop(spec, tmp_path)
+
+
+def compare_with_a_loop(spec: BERTSpec, tmp_path: Path) -> None:
     micro_batch_b = torch.tensor([0, 1, 2, 3, 4, 0, 1, 2, 3, 4, 0, 0])
-    corpus, net = built(spec_of(make_encoder(kind, tmp_path / "made"), dropout=0.1), tmp_path)
+    corpus, net = built(spec, tmp_path)
     net = net.double().train()
+    with torch.no_grad():
+        for name, parameter in net.named_parameters():
+            if name.endswith("up.weight"):  # zero at first, so that the other half has no gradient
+                parameter.normal_(std=0.1, generator=torch.Generator().manual_seed(3))
     factor_m = torch.rand(5, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
     squares_mk, sums = literal(net, corpus, micro_batch_b, factor_m)
     net.recorder = recorder = record_per_example(net)
@@ -47,10 +68,11 @@ def test_norms_and_sums_are_those_of_a_loop_dropout_too(kind: str, tmp_path: Pat
 @pytest.mark.slow
 def test_what_cannot_be_clipped_apart_is_found_out_by_trying(tmp_path: Path) -> None:
     for kind in KINDS:
-        fault = clipping_fault(read_config(make_encoder(kind, tmp_path / kind), kind))
+        folder = make_encoder(kind, tmp_path / kind)
+        fault = clipping_fault(read_config(folder, kind), spec_of(folder))
         assert (fault is None) == (kind in CLIPPABLE), (kind, fault)
     sizes: dict[str, Any] = {"vocab_size": 30, "hidden_size": 8, "embedding_size": 8, "intermediate_size": 8}
-    fault = clipping_fault(AlbertConfig(**sizes, num_hidden_layers=3, num_attention_heads=2))
+    fault = clipping_fault(AlbertConfig(**sizes, num_hidden_layers=3, num_attention_heads=2), spec_of(tmp_path))
     assert fault is not None, "all of its layers are one"
     assert "was used twice" in fault
 

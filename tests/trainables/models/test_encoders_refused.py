@@ -10,7 +10,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer, models, processors
-from transformers import GPT2Config, GPT2Model, T5Config, T5Model
+from transformers import BartConfig, BartModel, ViTConfig, ViTModel
 
 from edp.spec import UserError
 from tests.conftest import Command
@@ -25,8 +25,8 @@ def test_a_tokenizer_without_its_special_tokens_is_refused() -> None:
     tokenizer = Tokenizer(models.WordLevel({"[PAD]": 0, "[UNK]": 1, "<s>": 2, "a": 3}, unk_token="[UNK]"))
     with pytest.raises(UserError, match=r"the vocabulary of mine lacks \[SEP\] and </s>; allowed: one with either"):
         WordPieces(tokenizer, "mine")
-    tokenizer.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 2)])
-    with pytest.raises(UserError, match="puts 1 special tokens around an utterance; allowed: one before it and one"):
+    tokenizer.post_processor = processors.TemplateProcessing(single="<s> <s> $A", special_tokens=[("<s>", 2)])
+    with pytest.raises(UserError, match="puts 2 special tokens before and 0 after an utterance; allowed: at most one"):
         WordPieces(tokenizer, "mine")
 
 
@@ -39,16 +39,18 @@ def refusal(folder: Path) -> str:
     return str(caught.value)
 
 
-def test_what_is_no_encoder_is_refused_in_one_line(tmp_path: Path) -> None:
-    sizes: dict[str, Any] = {"vocab_size": 20, "n_embd": 8, "n_layer": 1, "n_head": 1}
-    GPT2Model(GPT2Config(**sizes)).save_pretrained(tmp_path / "decoder")
-    assert "type gpt2 is not an encoder alone; allowed: an encoder such as BERT" in refusal(tmp_path / "decoder")
-    T5Model(T5Config(vocab_size=20, d_model=8, d_kv=4, d_ff=8, num_layers=1, num_heads=1)).save_pretrained(
+def test_what_reads_no_text_alone_is_refused_in_one_line(tmp_path: Path) -> None:
+    sizes: dict[str, Any] = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1, "intermediate_size": 8}
+    ViTModel(ViTConfig(**sizes)).save_pretrained(tmp_path / "pictures")
+    assert "type vit is no text model; allowed: a text model such as BERT or Llama" in refusal(tmp_path / "pictures")
+    halves: dict[str, Any] = {"encoder_layers": 1, "decoder_layers": 1, "encoder_ffn_dim": 8, "decoder_ffn_dim": 8}
+    both = BartConfig(vocab_size=20, d_model=8, encoder_attention_heads=2, decoder_attention_heads=2, **halves)
+    BartModel(both).save_pretrained(tmp_path / "both")
+    assert "type bart has a decoder too, from which transformers does not part the encoder" in refusal(
         tmp_path / "both"
     )
-    assert "type t5 is not an encoder alone" in refusal(tmp_path / "both")
     causal = make_encoder("bert", tmp_path / "causal", is_decoder=True)
-    assert "type bert is not an encoder alone" in refusal(causal)
+    assert "type bert is made a decoder by is_decoder = true" in refusal(causal)
 
 
 @pytest.mark.slow

@@ -1,0 +1,222 @@
+"""Frozen models of any family give what `transformers` gives on the whole text, at the sub-words that a word has there.
+
+Decoders (Llama, Qwen, Gemma, GPT-2) and the encoder of T5; tokenizers of a dozen kinds, with odd text.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
+from torch import Tensor
+from transformers import AutoTokenizer, MambaConfig, MambaModel
+
+from edp.spec import UserError
+from tests.support.encoder_folders import FROZEN_KINDS, KINDS, TEXTS, byte_pairs, make_encoder, make_frozen
+from tests.support.models import built
+from tests.support.toy import BERT
+from trainables.config import BERTSpec, CorpusSpec, FeaturesSpec
+from trainables.features.batch import PieceInputs
+from trainables.features.compute_states import hidden_states, load_frozen
+from trainables.features.encoder_architecture import fills_gaps, reads_left
+from trainables.features.pretrained import check_pretrained, pretrained_folder, pretrained_pieces
+from trainables.features.token_features import encode_utterances
+from trainables.features.word_pieces import WordPieces
+
+DECODERS = [kind for kind in FROZEN_KINDS if kind != "t5"]
+ODD = [
+    "it 's 12:30 , don't !",
+    "Zürich naïve ÀÉ",
+    "今日 は rain ☂ 🙂🙂",
+    "a",
+    "1234567 7th $5.99",
+    "e\u0301 cafe\u0301 ﬁne",
+]
+UTTERANCES = [text.split() for text in (*TEXTS[:3], *ODD)]
+
+
+@pytest.fixture(scope="module")
+def frozen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    place = tmp_path_factory.mktemp("frozen")
+    return {kind: make_frozen(kind, place / kind) for kind in FROZEN_KINDS}
+
+
+def spec_of(folder: Path, **changes: Any) -> BERTSpec:
+    given: dict[str, Any] = {"layers": "2", "public": (CorpusSpec(name="video", utterances=20),), "word": "last"}
+    features = FeaturesSpec(**(given | changes))
+    return BERTSpec(vocabulary=BERT.vocabulary, pretrained=str(folder), trainable="heads", features=features)
+
+
+def places(tokenizer: Tokenizer, tokens: list[str], ids: list[int]) -> list[tuple[int, int]]:
+    """The first and last piece of each word in a whole text, by where pieces end in it: the literal way."""
+    text = " ".join(tokens)
+    encoding = tokenizer.encode(text)
+    assert encoding.ids == ids
+    ends, begin = [], 0
+    for token in tokens:
+        begin += len(token) + 1
+        ends.append(begin - 1)
+    pieces: list[list[int]] = [[] for _ in tokens]
+    for place, ((_, end), special) in enumerate(zip(encoding.offsets, encoding.special_tokens_mask, strict=True)):
+        if not special:
+            pieces[next(i for i, last in enumerate(ends) if end <= last)].append(place)
+    return [(own[0], own[-1]) for own in pieces]
+
+
+@pytest.mark.parametrize("kind", [*FROZEN_KINDS, *KINDS])
+def test_words_are_at_the_pieces_that_they_have_in_the_whole_text(
+    kind: str, frozen: dict[str, Path], tmp_path: Path
+) -> None:
+    folder = frozen[kind] if kind in frozen else make_encoder(kind, tmp_path / kind)
+    pieces = pretrained_pieces(str(folder))
+    assert pieces is not None
+    inputs = encode_utterances(UTTERANCES, pieces).inputs
+    assert isinstance(inputs, PieceInputs)
+    for row, tokens in enumerate(UTTERANCES):
+        ids = inputs.piece_bs[row][inputs.piece_mask_bs[row]].tolist()
+        tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+        found = list(zip(inputs.first_bt[row].tolist(), inputs.last_bt[row].tolist(), strict=True))[: len(tokens)]
+        assert found == places(tokenizer, tokens, ids), tokens
+
+
+def test_more_tokenizers_align_odd_text() -> None:
+    """Those of no kind above: cased WordPiece, BPE with a space before each text, Unigram of ALBERT, whole words."""
+    names = {"pad_token": "<pad>", "unk_token": "<unk>", "cls_token": "<s>", "sep_token": "</s>"}
+    spaced = byte_pairs(names)
+    spaced.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
+    cased = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    cased.normalizer = normalizers.BertNormalizer(lowercase=False, strip_accents=False)
+    cased.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]
+    cased.train_from_iterator([*TEXTS, *ODD], trainers.WordPieceTrainer(special_tokens=special, show_progress=False))
+    albert = Tokenizer(models.Unigram())
+    albert.normalizer = normalizers.Sequence([normalizers.NFKD(), normalizers.StripAccents(), normalizers.Lowercase()])
+    albert.pre_tokenizer = pre_tokenizers.Metaspace()
+    unigrams = trainers.UnigramTrainer(vocab_size=300, special_tokens=special, unk_token="[UNK]", show_progress=False)
+    albert.train_from_iterator(TEXTS, unigrams)
+    words = Tokenizer(models.WordLevel({"[PAD]": 0, "[UNK]": 1, "[CLS]": 2, "[SEP]": 3, "a": 4}, unk_token="[UNK]"))
+    words.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    for tokenizer in (spaced, cased, albert, words):
+        pieces = WordPieces(tokenizer, "mine")
+        inputs = encode_utterances(UTTERANCES, pieces).inputs
+        assert isinstance(inputs, PieceInputs)
+        for row, tokens in enumerate(UTTERANCES):
+            ids = inputs.piece_bs[row][inputs.piece_mask_bs[row]].tolist()
+            own = tokenizer.encode(" ".join(tokens)).ids
+            lead = 0 if own == ids else 1  # without a post-processor, the special tokens are ours
+            expected = places(tokenizer, tokens, own)
+            assert ids[lead : lead + len(own)] == own
+            found = zip(inputs.first_bt[row].tolist(), inputs.last_bt[row].tolist(), strict=True)
+            assert [(a - lead, b - lead) for a, b in found][: len(tokens)] == expected, tokens
+
+
+def whole_text(folder: Path, tokens: list[str], both: bool = False) -> list[Tensor]:
+    """The states (S, H) that `transformers` gives of an utterance by itself, after each layer."""
+    spec = spec_of(folder)
+    encoder = load_frozen(spec)
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    ids = torch.tensor([tokenizer(" ".join(tokens)).input_ids])
+    if both:
+        for module in (encoder.config, *encoder.modules()):
+            if hasattr(module, "is_causal") or module is encoder.config:
+                module.is_causal = False
+    with torch.no_grad():
+        return [state[0] for state in encoder(input_ids=ids, output_hidden_states=True).hidden_states]
+
+
+@pytest.mark.parametrize("kind", FROZEN_KINDS)
+@pytest.mark.parametrize("both", [False, True])
+def test_states_of_a_batch_are_those_of_each_text_alone(kind: str, both: bool, frozen: dict[str, Path]) -> None:
+    if both and kind not in DECODERS:
+        with pytest.raises(UserError, match=r"of type t5, reads both directions by itself; allowed: own"):
+            check_pretrained(spec_of(frozen[kind], attention="both"))
+        return
+    folder, way = frozen[kind], "_both" if both else ""
+    pieces = pretrained_pieces(str(folder))
+    assert pieces is not None
+    batch = encode_utterances(UTTERANCES, pieces)
+    names = [f"{what}{way}" for what in ("token_first_2", "token_last_2", "sentence_mean_last", "sentence_last_last")]
+    first_bth, last_bth, mean_bh, last_bh = (x * 64 for x in hidden_states(load_frozen(spec_of(folder)), batch, names))
+    assert isinstance(batch.inputs, PieceInputs)
+    for row, tokens in enumerate(UTTERANCES):
+        states = whole_text(folder, tokens, both)
+        first, last = (x[row, : len(tokens)] for x in (batch.inputs.first_bt, batch.inputs.last_bt))
+        near = {"rtol": 2e-4, "atol": 2e-4}
+        torch.testing.assert_close(first_bth[row, : len(tokens)], states[2][first], **near)
+        torch.testing.assert_close(last_bth[row, : len(tokens)], states[2][last], **near)
+        torch.testing.assert_close(mean_bh[row], states[-1].mean(0), **near)
+        torch.testing.assert_close(last_bh[row], states[-1][-1], **near)
+
+
+@pytest.mark.parametrize("kind", DECODERS)
+def test_a_decoder_reads_what_is_behind_only_if_it_is_asked_to(kind: str, frozen: dict[str, Path]) -> None:
+    folder = frozen[kind]
+    encoder, pieces = load_frozen(spec_of(folder, attention="both")), pretrained_pieces(str(folder))
+    assert pieces is not None
+    assert reads_left(encoder.config)
+    one, other = (encode_utterances([["call", "mum", end]], pieces) for end in ("now", "tomorrow"))
+    for name, same in (("token_last_3", True), ("token_last_3_both", False), ("token_last_3", True)):
+        (a, b) = (hidden_states(encoder, batch, [name])[0][0, :2] for batch in (one, other))
+        assert torch.allclose(a, b, rtol=1e-4, atol=1e-6) == same, name
+    assert not hasattr(encoder.config, "is_causal"), (
+        "a released model's configuration says what its weights were trained as"
+    )
+
+
+def test_a_decoder_is_read_where_it_knows_the_word(frozen: dict[str, Path], tmp_path: Path) -> None:
+    folder = frozen["qwen3"]
+    for setting, others in (("word", "last"), ("sentence", "mean, last")):
+        wanted = rf"model.features.{setting} = first: .* of type qwen3, has read only .*; allowed: {others}, or "
+        with pytest.raises(UserError, match=wanted):
+            check_pretrained(spec_of(folder, **{setting: "first"}))
+        check_pretrained(spec_of(folder, **{setting: "first"}, attention="both"))
+    MambaModel(MambaConfig(vocab_size=800, hidden_size=8, state_size=4, num_hidden_layers=2)).save_pretrained(
+        tmp_path / "mamba"
+    )
+    (tmp_path / "mamba" / "tokenizer.json").write_bytes((folder / "tokenizer.json").read_bytes())
+    with pytest.raises(UserError, match=r"of type mamba, can read one direction only; allowed: own"):
+        load_frozen(spec_of(tmp_path / "mamba", attention="both"))
+
+
+def test_only_adapters_of_a_decoder_are_trained(frozen: dict[str, Path], tmp_path: Path) -> None:
+    for kind, folder in frozen.items():
+        pretrained_folder.cache_clear()
+        assert not fills_gaps(load_frozen(spec_of(folder)).config)
+        for changes, says in (
+            ({"trainable": "all"}, r"model.trainable = all: .* is no encoder such as BERT; allowed: heads, lora"),
+            ({"trainable": "lora"}, r"model.sentence = first: .* at its first sub-word; allowed: last, mean"),
+        ):
+            spec = BERTSpec(vocabulary=BERT.vocabulary, pretrained=str(folder), **changes)
+            with pytest.raises(UserError, match=says):
+                built(spec, tmp_path / kind)
+
+
+def test_a_prompt_is_before_each_utterance_and_costs_positions(frozen: dict[str, Path]) -> None:
+    for kind in ("llama", "gemma3", "t5"):
+        plain, prompted = (pretrained_pieces(str(frozen[kind]), prompt) for prompt in ("", "query: "))
+        assert plain is not None
+        assert prompted is not None
+        tokens = TEXTS[0].split()
+        inputs = encode_utterances([tokens], prompted).inputs
+        assert isinstance(inputs, PieceInputs)
+        tokenizer = AutoTokenizer.from_pretrained(frozen[kind])
+        assert inputs.piece_bs[0].tolist() == tokenizer(f"query: {' '.join(tokens)}").input_ids
+        assert inputs.first_bt[0, 0] == len(prompted.prompt) + (kind != "t5")
+        read, left = (int(encode_utterances([["call"] * 60], one).lengths_b) for one in (plain, prompted))
+        assert (read > left) == (kind != "t5"), "T5's positions are relative"
+    with pytest.raises(UserError, match=r"model.features.prompt has \d+ pieces; allowed: at most 20, half of what"):
+        pretrained_pieces(str(frozen["llama"]), "query " * 30)
+    one, other = (check_pretrained(spec_of(frozen["llama"], prompt=prompt)) for prompt in ("", "query: "))
+    assert one != other, "another prompt needs another encoded corpus"
+
+
+def test_a_vocabulary_is_saved_with_its_prompt(frozen: dict[str, Path], tmp_path: Path) -> None:
+    pieces = pretrained_pieces(str(frozen["qwen3"]), "query: ")
+    assert pieces is not None
+    pieces.save(tmp_path / "saved")
+    again = WordPieces.load(tmp_path / "saved")
+    assert (again.prompt, again.start, again.end, again.pad) == (pieces.prompt, pieces.start, pieces.end, pieces.pad)
+    assert again.prompt
