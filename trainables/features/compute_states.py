@@ -70,9 +70,21 @@ def load_frozen(spec: BERTSpec, folder: Path | None = None) -> PreTrainedModel:
 
 @lru_cache(maxsize=1)
 def frozen_encoder(spec: BERTSpec) -> PreTrainedModel:
-    """Return the encoder that `spec` names, on a GPU if there is one; it is kept for the next block of this process."""
+    """Return the encoder that `spec` names, on a GPU if there is one; it is kept for the next block of this process.
+
+    Raises:
+        UserError: as `load_frozen`, and for an encoder that is larger than the GPU's free memory.
+    """
     encoder: Any = load_frozen(spec)
-    return encoder.to("cuda" if torch.cuda.is_available() else "cpu")
+    if not torch.cuda.is_available():
+        return encoder
+    needed, free = sum(p.numel() * p.element_size() for p in encoder.parameters()), torch.cuda.mem_get_info()[0]
+    if needed > free:
+        raise UserError(
+            f"model.pretrained = {spec.pretrained}: its weights take {needed / 2**30:.1f} GiB, and the GPU has "
+            f"{free / 2**30:.1f} GiB free; allowed: fewer model.layers, a smaller model, or a process without the GPU"
+        )
+    return encoder.to("cuda")
 
 
 def encoder_digest(encoder: nn.Module) -> str:
