@@ -77,8 +77,8 @@ def unigrams(names: dict[str, str] = _BERTS) -> Tokenizer:
     return tokenizer
 
 
-_LLAMA3 = r"[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-_QWEN = _LLAMA3.replace("{1,3}", "")
+LLAMA3 = r"[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+QWEN = LLAMA3.replace("{1,3}", "")
 
 
 def split_byte_pairs(pattern: str, special: list[str], around: str) -> Tokenizer:
@@ -181,7 +181,7 @@ _POSITIONS = {"max_position_embeddings": POSITIONS}
 FROZEN_KINDS: dict[str, tuple[Any, Any]] = {
     "llama": (
         lambda **c: LlamaConfig(**_LLAMAS, **_POSITIONS, **c),
-        lambda: split_byte_pairs(_LLAMA3, ["<|begin_of_text|>"], "<|begin_of_text|> $A"),
+        lambda: split_byte_pairs(LLAMA3, ["<|begin_of_text|>"], "<|begin_of_text|> $A"),
     ),
     "llama2": (
         lambda **c: LlamaConfig(**_LLAMAS, **_POSITIONS, **c),
@@ -189,7 +189,7 @@ FROZEN_KINDS: dict[str, tuple[Any, Any]] = {
     ),
     "qwen3": (
         lambda **c: Qwen3Config(**_LLAMAS, **_POSITIONS, **c),
-        lambda: split_byte_pairs(_QWEN, ["<|endoftext|>"], ""),
+        lambda: split_byte_pairs(QWEN, ["<|endoftext|>"], ""),
     ),
     "gemma3": (
         lambda **c: Gemma3TextConfig(**_LLAMAS, **_POSITIONS, sliding_window=4, query_pre_attn_scalar=8, **c),
@@ -197,7 +197,7 @@ FROZEN_KINDS: dict[str, tuple[Any, Any]] = {
     ),
     "gpt2": (
         lambda **c: GPT2Config(n_embd=16, n_layer=3, n_head=2, n_positions=POSITIONS, **c),
-        lambda: split_byte_pairs(_QWEN, ["<|endoftext|>"], ""),
+        lambda: split_byte_pairs(QWEN, ["<|endoftext|>"], ""),
     ),
     "t5": (
         lambda **c: T5Config(d_model=16, d_kv=8, d_ff=24, num_layers=3, num_heads=2, **c),
