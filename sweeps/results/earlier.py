@@ -71,14 +71,21 @@ def best_first(sweep: Sweep) -> Iterator[Point]:
 
 def _words(sweep: Sweep) -> str:
     """Return an earlier sweep with what its points cost, in words that `search.points_from` holds."""
-    recipe, plan = sweep.recipe, plan_of(sweep)
-    before = f", which began at those of {recipe.search.points_from}" if recipe.search.points_from else ""
-    if is_generated(recipe.corpus):
-        cost = f"{recipe.corpus.name} is generated, so they cost nothing"
-    elif plan is not None:
-        cost = f"it searched on {recipe.corpus.name}, its proxy corpus, so they cost nothing"
-    else:
-        found = epsilon_of_sweep(sweep, sweep.trials())
-        value = "unknown" if found is None else epsilon_text(found)
-        cost = f"if utterances of {recipe.corpus.name} are private, its ε of {value} for them belongs to this choice"
-    return f"sweep {sweep.name} ({cost}){before}"
+    before = f", which began at those of {sweep.recipe.search.points_from}" if sweep.recipe.search.points_from else ""
+    return f"sweep {sweep.name} ({cost_words(sweep, 'choice')}){before}"
+
+
+def cost_words(sweep: Sweep, use: str) -> str:
+    """Return what the figures of a sweep cost the utterances of its corpus.
+
+    Args:
+        use: what they are used for, such as `choice`.
+    """
+    corpus = sweep.recipe.corpus
+    if is_generated(corpus):
+        return f"{corpus.name} is generated, so they cost nothing"
+    if plan_of(sweep) is not None:
+        return f"it searched on {corpus.name}, its proxy corpus, so they cost nothing"
+    found = epsilon_of_sweep(sweep, sweep.trials())
+    value = "unknown" if found is None else epsilon_text(found)
+    return f"if utterances of {corpus.name} are private, its ε of {value} for them belongs to this {use}"

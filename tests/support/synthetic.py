@@ -4,6 +4,7 @@ code, only the training is left out."""
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,8 @@ from trainables.records.epochs import epoch_folder, write_curve, write_ledger
 from trainables.records.job import EpochResult, TrialResult
 
 EXAMPLES = 1350
+Figures = Callable[[Recipe, dict[str, Any], np.random.Generator], tuple[dict[str, float], Ledger]]
+"""Metrics and ledger of a trial, from its settings."""
 
 
 def figures(recipe: Recipe, params: dict[str, Any], rng: np.random.Generator) -> tuple[dict[str, float], Ledger]:
@@ -77,17 +80,21 @@ def sweep_of(
     tracked: bool = True,
     state: str | None = "finished",
     tracking_uri: str | None = None,
+    of: str = "quickstart_paper",
+    measure: Figures = figures,
 ) -> Sweep:
     """A sweep of `trials` complete trials in `storage`.
 
     Args:
-        settings: `KEY=VALUE` of its recipe, `quickstart_paper`.
+        settings: `KEY=VALUE` of its recipe.
         tracked: whether MLflow has runs of it; its front is only written there then.
         state: at its end; None: its driver has died before it wrote the end.
         tracking_uri: of MLflow's store; None: the storage folder's own.
+        of: its recipe.
+        measure: the trials' figures.
     """
     own = [f"search.trials={max(trials, 1)}", "search.sampler=random", *settings]
-    stem, recipe = load_recipe("quickstart_paper", own)
+    stem, recipe = load_recipe(of, own)
     sweep = Sweep.new(storage, name)
     uri = tracking_uri or default_tracking_uri(storage)
     tracker = Tracker(uri, stem, storage / "mlflow-artifacts") if tracked else None
@@ -119,7 +126,7 @@ def sweep_of(
         )
     )
     if trials:
-        add_trials(sweep, trials, tracker)
+        add_trials(sweep, trials, tracker, measure)
         sweep.update(examples=EXAMPLES)
     if state is None:
         return sweep
@@ -130,13 +137,13 @@ def sweep_of(
     return sweep
 
 
-def add_trials(sweep: Sweep, trials: int, tracker: Tracker | None = None) -> None:
+def add_trials(sweep: Sweep, trials: int, tracker: Tracker | None = None, measure: Figures = figures) -> None:
     """So many more trials, each with the curve of its epochs, and a folder as a trial leaves it, but for its models."""
     recipe, rng = sweep.recipe, np.random.default_rng(len(sweep.trials()))
     owner = driver(sweep, recipe, tracker=tracker, units=EXAMPLES)
     for i in range(trials):
         suggestion = owner.suggest(str(i))["suggestion"]
-        metrics, ledger = figures(recipe, suggestion.params, rng)
+        metrics, ledger = measure(recipe, suggestion.params, rng)
         last = recipe.training.epochs
         curve = [{"valid_ser": metrics["valid_ser"] + 0.3 / e, "train_loss": 10.0 / e} for e in range(1, last + 1)]
         # Half as long: a worse model for a smaller ε.
