@@ -5,6 +5,7 @@ Decoders (Llama, Qwen, Gemma, GPT-2) and the encoder of T5; tokenizers of a doze
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,14 @@ import pytest
 import torch
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 from torch import Tensor
-from transformers import AutoTokenizer, MambaConfig, MambaModel
+from transformers import (
+    AutoModel,
+    AutoModelForCausalLM,
+    AutoModelForSeq2SeqLM,
+    AutoTokenizer,
+    MambaConfig,
+    MambaModel,
+)
 
 from edp.spec import UserError
 from tests.support.encoder_folders import FROZEN_KINDS, KINDS, TEXTS, byte_pairs, make_encoder, make_frozen
@@ -20,7 +28,13 @@ from tests.support.models import built
 from tests.support.toy import BERT
 from trainables.config import BERTSpec, CorpusSpec, FeaturesSpec
 from trainables.features.batch import PieceInputs
-from trainables.features.compute_states import hidden_states, load_frozen
+from trainables.features.compute_states import (
+    encoder_digest,
+    frozen_encoder,
+    hidden_states,
+    load_frozen,
+    take_encoder,
+)
 from trainables.features.encoder_architecture import fills_gaps, reads_left
 from trainables.features.pretrained import check_pretrained, pretrained_folder, pretrained_pieces
 from trainables.features.token_features import encode_utterances
@@ -220,3 +234,33 @@ def test_a_vocabulary_is_saved_with_its_prompt(frozen: dict[str, Path], tmp_path
     again = WordPieces.load(tmp_path / "saved")
     assert (again.prompt, again.start, again.end, again.pad) == (pieces.prompt, pieces.start, pieces.end, pieces.pad)
     assert again.prompt
+
+
+@pytest.mark.parametrize(("kind", "whole"), [("qwen3", AutoModelForCausalLM), ("t5", AutoModelForSeq2SeqLM)])
+def test_a_checkpoint_with_its_language_model_head_is_read_too(
+    kind: str, whole: Any, frozen: dict[str, Path], tmp_path: Path
+) -> None:
+    """Most folders hold the head with which the model was trained, and T5's the decoder."""
+    shutil.copytree(frozen[kind], tmp_path / kind)
+    model = whole.from_pretrained(frozen[kind])
+    model.save_pretrained(tmp_path / kind)
+    one, other = (load_frozen(spec_of(folder)) for folder in (frozen[kind], tmp_path / kind))
+    assert encoder_digest(one) == encoder_digest(other)
+
+
+@pytest.mark.parametrize("kind", FROZEN_KINDS)
+def test_a_model_that_was_taken_along_is_the_same_without_its_folder(
+    kind: str, frozen: dict[str, Path], tmp_path: Path
+) -> None:
+    spec = spec_of(frozen[kind], attention="both" if kind in DECODERS else "own")
+    frozen_encoder.cache_clear()
+    take_encoder(spec, tmp_path / "taken")
+    elsewhere = spec.model_copy(update={"pretrained": "a name that is nowhere"})
+    assert encoder_digest(load_frozen(elsewhere, tmp_path / "taken")) == encoder_digest(frozen_encoder(spec))
+
+
+def test_bfloat16_weights_are_read_in_float32(frozen: dict[str, Path], tmp_path: Path) -> None:
+    shutil.copytree(frozen["llama"], tmp_path / "low")
+    AutoModel.from_pretrained(frozen["llama"]).bfloat16().save_pretrained(tmp_path / "low")
+    encoder = load_frozen(spec_of(tmp_path / "low"))
+    assert {p.dtype for p in encoder.parameters()} == {torch.float32}
