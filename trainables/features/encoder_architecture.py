@@ -111,16 +111,16 @@ def without_cache(config: PreTrainedConfig) -> dict[str, bool]:
 @contextmanager
 def reading_both_ways(encoder: PreTrainedModel) -> Iterator[None]:
     """Let a decoder read both directions within a block. `transformers` makes its mask as `config.is_causal` says."""
-    layers: list[Any] = [module for module in encoder.modules() if getattr(module, "is_causal", False) is True]
-    config: Any = encoder.config
-    for one in (config, *layers):
-        one.is_causal = False
+    parts: list[Any] = [encoder.config, *encoder.modules()]
+    before = [(part, vars(part)["is_causal"]) for part in parts if "is_causal" in vars(part)]
+    for part in (encoder.config, *(part for part, _ in before)):
+        part.is_causal = False
     try:
         yield
     finally:
-        del config.is_causal  # a decoder's configuration has none of its own
-        for layer in layers:
-            layer.is_causal = True
+        vars(encoder.config).pop("is_causal")
+        for part, value in before:
+            part.is_causal = value
 
 
 def check_both_ways(encoder: PreTrainedModel, name: str) -> None:
