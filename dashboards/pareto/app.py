@@ -17,6 +17,7 @@ from flask import Response
 from dashboards.pareto import parts
 from dashboards.pareto.charts import charts
 from dashboards.pareto.data import Limits, Snapshot, opening_axes
+from dashboards.pareto.dense import labels
 from dashboards.pareto.guard import guard
 from dashboards.pareto.layout import INDEX, page
 from dashboards.pareto.limits import limits, state
@@ -66,6 +67,7 @@ def create(
     state(app, source)
     limits(app, source)
     charts(app, source)
+    labels(app, source)
     _table(app, source)
     selection(app, source, mlflow, tracking_uri)
     address(app, source)

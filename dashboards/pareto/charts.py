@@ -15,8 +15,8 @@ from dashboards.pareto.layout import figures_row, figures_table
 from dashboards.pareto.parallel import parallel
 from dashboards.pareto.scatter import scatter
 from dashboards.pareto.source import Source
-from dashboards.pareto.style import blank
-from dashboards.pareto.view import view_of
+from dashboards.pareto.style import Figure, blank
+from dashboards.pareto.view import is_drawn, view_of
 from edp.spec import UserError
 from sweeps.config.parts import metric_of
 from sweeps.results.confirmed import seeds_words
@@ -54,8 +54,9 @@ def cards(source: Source) -> set[str]:
     """Return the cards that have something to show."""
     found = source.read()[1]
     several = len(found.candidates) > 1
+    ser = found.axis(found.chosen_by("ser"))
     shown = {
-        "first": bool(view_of(found, found.axis("epsilon"), found.axis(found.chosen_by("ser")), {}).drawn),
+        "first": any(is_drawn(c, found.axis("epsilon")) and is_drawn(c, ser) for c in found.candidates.values()),
         "scatter": bool(found.candidates),
         "parallel": several,
         "search": several and not found.recipe.search.secret,
@@ -70,33 +71,35 @@ def _scatters(app: Dash, source: Source) -> None:
 
     @app.callback(Output("x", "options"), Output("y", "options"), Output("colour", "options"), Input("version", "data"))
     def options(_: str | None) -> Any:
-        found = source.read()[1]
-        axes = found.axes or {a.key: a for a in METRICS}
-        every = [{"label": a.label, "value": a.key} for a in axes.values()]
-        candidates = list(found.candidates.values())
-        numbers = [o for o in every if not is_categorical(axes[o["value"]], candidates)]
+        every, numbers = source.computed(_options)
         return every, every, numbers
 
     shown = {name: Input(name, "data") for name in ("version", "limits", "theme", "narrow")}
     shown["name"] = Input("beside", "value")
 
-    def drawn(x: str, y: str, colour: str, theme: str, name: str | None, **shown: Any) -> Any:
-        found = source.read()[1]
-        if not found.candidates:
-            return blank(theme)
+    def drawn(found: Snapshot, x: str, y: str, colour: str, *look: Any) -> tuple[Figure, str]:
+        """Return a chart, and sentences on points outside its range and on its colours."""
+        most, theme, narrow, name, _ = look
+        limits = dict(most)
         across, up, shade = (found.axis(key) for key in (x, y, colour))
-        narrow, other = bool(shown["narrow"]), beside(source, name)
-        return scatter(found, shown["limits"], across, up, shade, theme, narrow=narrow, beside=other)
+        figure = scatter(found, limits, across, up, shade, theme, narrow=narrow, beside=beside(source, name))
+        return figure, view_of(found, across, up, limits).note() + parts.colour_line(found, shade)
+
+    def look_of(shown: dict[str, Any]) -> tuple[Any, ...]:
+        other = _read(source, shown["name"])
+        limits = tuple(sorted(shown["limits"].items()))
+        return limits, shown["theme"], bool(shown["narrow"]), shown["name"], other and other[0]
 
     @app.callback(output=[Output("first", "figure"), Output("empty", "children")], inputs={"shown": shown})
     def draw_first(shown: dict[str, Any]) -> Any:
         if shown["theme"] is None:
             return (no_update,) * 2
         found = source.read()[1]
+        if not found.candidates:
+            return blank(shown["theme"]), over_epsilon(found)
         ser, leakage = (found.chosen_by(key) for key in ("ser", leakage_of(found.recipe)))
-        figure = drawn("epsilon", ser, leakage, **shown)
-        views = view_of(found, found.axis("epsilon"), found.axis(ser), shown["limits"]).note()
-        return figure, f"{over_epsilon(found)} {views}{parts.colour_line(found, found.axis(leakage))}"
+        figure, words = source.computed(drawn, "epsilon", ser, leakage, *look_of(shown))
+        return figure, f"{over_epsilon(found)} {words}"
 
     @app.callback(
         output=[Output("scatter", "figure"), Output("hint", "children")],
@@ -108,9 +111,16 @@ def _scatters(app: Dash, source: Source) -> None:
         found = source.read()[1]
         if not found.candidates:
             return blank(shown["theme"]), ""
-        across, up = found.axis(x), found.axis(y)
-        words = view_of(found, across, up, shown["limits"]).note() + parts.colour_line(found, found.axis(colour))
-        return drawn(x, y, colour, **shown), words + parts.hint(across, up)
+        figure, words = source.computed(drawn, x, y, colour, *look_of(shown))
+        return figure, words + parts.hint(found.axis(x), found.axis(y))
+
+
+def _options(found: Snapshot) -> tuple[list[dict[str, str]], list[dict[str, str]]]:
+    """Return all quantities as options of an axis, and those that are numbers."""
+    axes = found.axes or {a.key: a for a in METRICS}
+    every = [{"label": a.label, "value": a.key} for a in axes.values()]
+    candidates = list(found.candidates.values())
+    return every, [option for option in every if not is_categorical(axes[option["value"]], candidates)]
 
 
 def over_epsilon(found: Snapshot) -> str:
@@ -130,21 +140,12 @@ def _parallel(app: Dash, source: Source) -> None:
         Input("limits", "data"),
         Input("colour", "value"),
         Input("theme", "data"),
+        Input("parallel-seen", "data"),  # when it is scrolled to: it is the largest chart, far below the others
     )
-    def draw_parallel(_: str | None, limits: Limits, colour: str, theme: str | None) -> Any:
-        if theme is None:
+    def draw_parallel(_: str | None, limits: Limits, colour: str, theme: str | None, seen: bool | None) -> Any:
+        if theme is None or not seen:
             return no_update
-        found = source.read()[1]
-        if not found.candidates:
-            return blank(theme)
-        objectives = (metric_of(objective) for objective in found.recipe.search.objectives)
-        chosen_by = map(found.chosen_by, ("ser", "mia_auc", *objectives))
-        measured = dict.fromkeys((*chosen_by, "epsilon", cost_key(found.axes)))
-        if not epsilon_varies([c.point for c in found.candidates.values()]):
-            del measured["epsilon"]
-        searched = [a for key, a in found.axes.items() if key not in {m.key for m in METRICS}]
-        axes = searched + [found.axes[key] for key in measured if key in found.axes]
-        return parallel(found, limits, axes, found.axis(colour), theme)
+        return source.computed(_parallel_of, tuple(sorted(limits.items())), colour, theme)
 
     # In the browser, since drawing thousands of points anew for a selection takes seconds.
     app.clientside_callback(
@@ -153,6 +154,19 @@ def _parallel(app: Dash, source: Source) -> None:
         [Input(name, "data") for name in ("selected", "pinned", "theme")],
         [Input(name, "figure") for name in ("first", "scatter", "parallel")],
     )
+
+
+def _parallel_of(found: Snapshot, limits: tuple[tuple[str, float], ...], colour: str, theme: str) -> Figure:
+    if not found.candidates:
+        return blank(theme)
+    objectives = (metric_of(objective) for objective in found.recipe.search.objectives)
+    chosen_by = map(found.chosen_by, ("ser", "mia_auc", *objectives))
+    measured = dict.fromkeys((*chosen_by, "epsilon", cost_key(found.axes)))
+    if not epsilon_varies([c.point for c in found.candidates.values()]):
+        del measured["epsilon"]
+    searched = [a for key, a in found.axes.items() if key not in {m.key for m in METRICS}]
+    axes = searched + [found.axes[key] for key in measured if key in found.axes]
+    return parallel(found, dict(limits), axes, found.axis(colour), theme)
 
 
 def others(source: Source) -> list[str]:
@@ -167,10 +181,16 @@ def _source(storage: Path, name: str) -> Source:
 
 def beside(source: Source, name: str | None) -> Snapshot | None:
     """Return the snapshot of the sweep `name`; None if it cannot be read."""
-    if name not in others(source):
+    read = _read(source, name)
+    return read and read[1]
+
+
+def _read(source: Source, name: str | None) -> tuple[str, Snapshot] | None:
+    """Return the version and the snapshot of the sweep `name`; None if it cannot be read."""
+    if name is None or name not in others(source):
         return None
     try:
-        return _source(source.sweep.folder.parent, name).read()[1]
+        return _source(source.sweep.folder.parent, name).read()
     except UserError:
         return None
 

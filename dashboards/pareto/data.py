@@ -116,9 +116,10 @@ class Candidate:
 
     def value(self, key: str) -> Any:
         """Return a metric or a setting; NaN if it is missing. An ε of 0 counts as 1e-12, as in the search."""
-        if key in self.metrics:
-            return max(self.metrics[key], 1e-12) if key.startswith("epsilon") else self.metrics[key]
-        return self.point.epoch if key == "epoch" else self.params.get(key, math.nan)
+        metrics = self.point.metrics
+        if key in metrics:
+            return max(metrics[key], 1e-12) if key.startswith("epsilon") else metrics[key]
+        return self.point.epoch if key == "epoch" else self.point.params.get(key, math.nan)
 
     def interval(self, key: str) -> tuple[float, float] | None:
         """Return the 95 % interval of a metric; None if it has none."""
@@ -301,6 +302,8 @@ def within(snapshot: Snapshot, candidate: Candidate, limits: Limits) -> bool:
 
     Means over new seeds replace the sweep's figures, as in the recommendation.
     """
+    if not limits:
+        return True
     figures = candidate.metrics | snapshot.again.get(candidate.key, {})
     return all(figures.get(name, math.inf) <= most for name, most in limits.items())
 

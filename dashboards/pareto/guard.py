@@ -40,6 +40,7 @@ _KINDS: dict[str, Any] = {
     "n_intervals": _Clicks,
     "theme.data": Literal["light", "dark"] | None,
     "narrow.data": bool | None,
+    "parallel-seen.data": bool | None,
     "limits.data": dict[str, Annotated[float, Field(allow_inf_nan=False)]],
     "link.data": dict[str, str],
     "asked.data": list[str] | None,

@@ -126,8 +126,8 @@ def parallel() -> html.Section:
         "The same configurations, setting by setting",
         _div("scroll", _chart("parallel", _STILL), tabIndex=0, role="region", **label),
         html.P(
-            "Solid: Pareto-optimal, coloured as above. Dotted: dominated. Thick: selected. "
-            "A bar along an axis: the range within its limit. Configurations outside the limits are left out.",
+            "Solid: Pareto-optimal, coloured as above. Dotted, or grey where there are many: dominated. Thick: "
+            "selected. A bar along an axis: the range within its limit. What is outside the limits is left out.",
             className="note",
         ),
     )
@@ -315,6 +315,7 @@ def page(
             *(dcc.Store(id=name) for name in ("version", "theme", "narrow", "selected", "pinned", "written", "marked")),
             dcc.Store(id="pressed-row"),  # the button of the table that was pressed last, as page.js writes it
             dcc.Store(id="pressed-head"),
+            dcc.Store(id="parallel-seen"),
             dcc.Store(id="advised"),  # the recommendation without limits, which the page selects by itself
             dcc.Store(id="advice"),  # the recommendation within the limits
             dcc.Store(id="asked"),  # the point and the model name of a pick that awaits a second click

@@ -67,7 +67,7 @@ def limits(app: Dash, source: Source) -> None:
         missing: list[bool] = []
         for i, name in enumerate(names):
             axis = _limit_axis(found, name)
-            low, high, step = bounds(axis, list(found.candidates.values()))
+            low, high, step = source.computed(_bounds, axis)
             end, value = before[2 * i], before[2 * i + 1]
             if ctx.triggered_id is None or ctx.triggered_id == "link":
                 value, end = _linked(link, name, axis), high
@@ -94,7 +94,7 @@ def limits(app: Dash, source: Source) -> None:
         words = []
         for name, value in zip(names, values, strict=True):
             axis = _limit_axis(found, name)
-            high = bounds(axis, list(found.candidates.values()))[1]
+            high = source.computed(_bounds, axis)[1]
             if value is None or float(value) >= high or axis.key not in found.axes:
                 words.append("no limit")
                 continue
@@ -105,6 +105,10 @@ def limits(app: Dash, source: Source) -> None:
 
 def _limit_axis(snapshot: Snapshot, name: str) -> Axis:
     return snapshot.axis(cost_key(snapshot.axes) if name == "cost" else snapshot.chosen_by(name))
+
+
+def _bounds(snapshot: Snapshot, axis: Axis) -> tuple[float, float, float]:
+    return bounds(axis, list(snapshot.candidates.values()))
 
 
 def _linked(link: dict[str, Any], name: str, axis: Axis) -> float | None:

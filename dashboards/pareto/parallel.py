@@ -8,6 +8,7 @@ from typing import Any
 from plotly.colors import sample_colorscale
 
 from dashboards.pareto.data import Axis, Candidate, Limits, Snapshot, is_number, text, within
+from dashboards.pareto.dense import MANY, dense
 from dashboards.pareto.style import SCALES, THEMES, Figure, base_layout, shade_of, varies
 
 _BINS = 8
@@ -34,12 +35,10 @@ def parallel(snapshot: Snapshot, limits: Limits, axes: list[Axis], colour: Axis,
             return _BINS - 1
         return min(_BINS - 1, int(_BINS * (shade - low) / (high - low)))
 
-    traces = [
-        _lines([c for c in shown if not c.on_front], axes, places, "dominated")
-        | {"line": {"color": t["muted"], "width": 1, "dash": "dot"}, "opacity": 0.45}
-    ]
-    if len(shown) > _MANY:
-        traces[0] |= {"text": None, "hovertemplate": None, "hoverinfo": "none"}
+    dominated = [c for c in shown if not c.on_front]
+    trace = _lines(dominated, axes, places, "dominated", named=len(shown) <= _MANY)
+    trace |= {"line": {"color": t["muted"], "width": 1, "dash": "dot"}, "opacity": 0.45}
+    traces = [dense(trace | {"meta": {}}) if len(dominated) > MANY else trace]
     for i in range(_BINS):
         members = [c for c in shown if c.on_front and bin_of(c) == i]
         tint = sample_colorscale(SCALES[theme], [(i + 0.5) / _BINS])[0]
@@ -97,8 +96,10 @@ class _Scale:
         return round((at - self._low) / (self._high - self._low), 4) if self._high > self._low else 0.5
 
 
-def _lines(members: list[Candidate], axes: list[Axis], places: dict[str, _Scale], name: str) -> Figure:
-    """Return one trace of many lines, with a gap after each."""
+def _lines(
+    members: list[Candidate], axes: list[Axis], places: dict[str, _Scale], name: str, named: bool = True
+) -> Figure:
+    """Return one trace of many lines, with a gap after each, and with a hover text if they are `named`."""
     xs: list[float | None] = []
     ys: list[float | None] = []
     keys: list[str | None] = []
@@ -108,10 +109,12 @@ def _lines(members: list[Candidate], axes: list[Axis], places: dict[str, _Scale]
         xs += [*range(len(axes)), None]
         ys += [*(places[axis.key](value) for axis, value in zip(axes, values, strict=True)), None]
         keys += [*[c.key] * len(axes), None]
-        words += [f"<b>{c.name}</b><br>{a.label}: {text(a, v)}" for a, v in zip(axes, values, strict=True)] + [None]
+        if named:
+            words += [f"<b>{c.name}</b><br>{a.label}: {text(a, v)}" for a, v in zip(axes, values, strict=True)] + [None]
     points = {"x": xs, "y": ys, "customdata": keys, "text": words}
-    hover = "%{text}<extra>" + name + "</extra>"
-    return {"type": "scatter", "mode": "lines", "name": name, **points, "hovertemplate": hover}
+    hover = {"hovertemplate": "%{text}<extra>" + name + "</extra>"}
+    nothing = {"text": None, "hovertemplate": None, "hoverinfo": "none"}
+    return {"type": "scatter", "mode": "lines", "name": name} | points | (hover if named else nothing)
 
 
 def _vertical(x: float, y0: float, y1: float, colour: str, width: float) -> Figure:

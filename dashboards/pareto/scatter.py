@@ -6,6 +6,7 @@ import itertools
 import math
 
 from dashboards.pareto.data import Axis, Candidate, Limits, Snapshot, text, within
+from dashboards.pareto.dense import MANY, dense, label, legend
 from dashboards.pareto.style import (
     SCALES,
     THEMES,
@@ -19,7 +20,7 @@ from dashboards.pareto.style import (
 )
 from dashboards.pareto.view import drawn_interval, is_drawn, references, view_of
 from sweeps.results.front import clip_modes
-from sweeps.text.figures import WORTH, epsilon_words
+from sweeps.text.figures import WORTH
 
 _INTERVALS = 60
 """The size of the largest front whose intervals are drawn; more intervals would hide each other."""
@@ -117,6 +118,7 @@ def _groups(
     for words, symbol in zip(kinds, itertools.cycle(_FRONT), strict=False):
         name = f"Pareto-optimal: {words}" if len(kinds) > 1 else "Pareto-optimal"
         groups.append((name, [c for c in front if modes[c.key] == words], symbol, 13, 1.0))
+    many = len(drawn) - len(front) > MANY
     traces: list[Figure] = []
     for name, members, symbol, size, opacity in groups:
         marker: Figure = {"symbol": symbol, "size": size, "line": {"width": 1.5}}
@@ -131,14 +133,20 @@ def _groups(
             marker["line"] = {"width": 1, "color": t["ink"]}
             if len(members) <= _INTERVALS:
                 bars = {f"error_{way}": _error_bars(members, axis, t["muted"]) for way, axis in (("x", x), ("y", y))}
-        trace = _points(name, members, x, y, colour) | {
+        apart = many and symbol not in _FRONT and bool(members)
+        trace = _points(name, members, x, y, None if apart else colour) | {
             "customdata": [c.key for c in members],
-            "meta": {way: [drawn_interval(c, axis) for c in members] for way, axis in (("x", x), ("y", y))},
+            "meta": {way: _intervals(members, axis) for way, axis in (("x", x), ("y", y))},
             "opacity": opacity,
             "showlegend": bool(members),
             "marker": marker,
         }
-        traces.append(trace | bars)
+        if apart:
+            trace["legendgroup"] = name
+            trace["meta"]["axes"] = ",".join(axis.key for axis in (x, y, colour))
+            traces += [dense(trace), legend(trace)]
+        else:
+            traces.append(trace | bars)
     if coloured:
         # The colour bar has its own trace, so that it stays if no point is within the limits.
         traces.append(
@@ -148,13 +156,21 @@ def _groups(
     return traces
 
 
-def _points(name: str, members: list[Candidate], x: Axis, y: Axis, colour: Axis) -> Figure:
-    """Return a trace of candidates, without its marker."""
+def _points(name: str, members: list[Candidate], x: Axis, y: Axis, colour: Axis | None) -> Figure:
+    """Return a trace of candidates, without its marker; without `colour`, the page asks for the labels."""
+    words = [] if colour is None else [label(c, [x, y, colour]) for c in members]
     return (
         {"type": "scatter", "mode": "markers", "name": name}
         | {"x": [c.value(x.key) for c in members], "y": [c.value(y.key) for c in members]}
-        | {"text": [_hover(c, [x, y, colour]) for c in members], "hovertemplate": "%{text}<extra></extra>"}
+        | {"text": words, "hovertemplate": "%{text}<extra></extra>"}
+        | ({"hovertemplatefallback": "…"} if colour is None else {})
     )
+
+
+def _intervals(members: list[Candidate], axis: Axis) -> list[tuple[float, float] | None]:
+    """Return the intervals of an axis; [] if it has none."""
+    found = [drawn_interval(c, axis) for c in members]
+    return found if any(found) else []
 
 
 def _colour_bar(colour: Axis, narrow: bool) -> Figure:
@@ -228,11 +244,3 @@ def _reference_lines(snapshot: Snapshot, x: Axis, y: Axis, theme: str) -> tuple[
         | {"name": f"{name}: {', '.join(values)}"}
         for name, values in names.items()
     ]
-
-
-def _hover(candidate: Candidate, axes: list[Axis]) -> str:
-    lines = [f"{a.label}: {text(a, candidate.value(a.key))}" for a in axes if not a.key.startswith("epsilon")]
-    lines += epsilon_words(candidate.metrics)
-    params = ", ".join(f"{k} {text(Axis(k, k), v)}" for k, v in candidate.params.items())
-    note = "Pareto-optimal" if candidate.on_front else "dominated"
-    return f"<b>{candidate.name}</b> ({note})<br>" + "<br>".join(lines) + f"<br>{params}"

@@ -5,12 +5,15 @@ from __future__ import annotations
 import math
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, TypeVar, cast
 
 from mlflow.exceptions import MlflowException
 from mlflow.tracking import MlflowClient
 from sqlalchemy.exc import SQLAlchemyError
+from typing_extensions import TypeVarTuple
 
 from dashboards.pareto.data import Snapshot, snapshot
 from edp.spec import UserError
@@ -20,6 +23,12 @@ from sweeps.store.plans import RELEASE
 from sweeps.store.sweep import Sweep
 from sweeps.tracking.run_note import trials_page
 from sweeps.tracking.store import check_there
+
+Words = TypeVarTuple("Words")
+Found = TypeVar("Found")
+
+_COMPUTED = 64
+"""The largest number of computed values that are kept, some of which are charts of a megabyte."""
 
 
 def _state(file: Path) -> str:
@@ -42,6 +51,7 @@ class Source:
         self._read_at, self._stamp = -math.inf, ""
         self._kept: Snapshot | None = None
         self._experiment: str | None = None
+        self._computed: tuple[Snapshot | None, dict[Any, Any]] = (None, {})
 
     def _stamp_now(self) -> str:
         folder = self.sweep.folder
@@ -69,6 +79,16 @@ class Source:
                     self._kept = self._snapshot(self._kept)
                 self._stamp, self._read_at = stamp, time.monotonic()
             return self._stamp, self._kept
+
+    def computed(self, function: Callable[[Snapshot, *Words], Found], *words: *Words) -> Found:
+        """Return `function(snapshot, *words)`, computed once while the sweep does not change."""
+        found = self.read()[1]
+        if self._computed[0] is not found or len(self._computed[1]) >= _COMPUTED:
+            self._computed = (found, {})
+        kept = self._computed[1]
+        if (function, words) not in kept:
+            kept[function, words] = function(found, *words)
+        return cast(Found, kept[function, words])
 
     def _snapshot(self, before: Snapshot | None) -> Snapshot:
         try:

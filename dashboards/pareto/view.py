@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -66,25 +65,31 @@ def _outliers(axis: Axis, drawn: Sequence[Candidate], snapshot: Snapshot, useful
     Of ε, those without a guarantee, if some candidate within the limits has one (`useful`). Of other quantities, a few
     of the worst values, if they are far from everything else. A logarithmic SER is wide enough for all.
     """
-    ordered = sorted((c for c in drawn if is_number(c.value(axis.key))), key=lambda c: float(c.value(axis.key)))
+    known = [(float(value), c) for c in drawn if is_number(value := c.value(axis.key))]
+    ordered = sorted(known, key=lambda pair: pair[0])
     if axis.key.startswith("epsilon"):
-        return [c for c in ordered if useful and c.value(axis.key) > NO_GUARANTEE]
+        return [c for value, c in ordered if useful and value > NO_GUARANTEE]
     if axis.log or not axis.better:
         return []
     worst_last = ordered if axis.better == "lower" else ordered[::-1]
     # The range of all candidates up to each one, so that each place of the cut takes one step and not another pass.
-    own = ((min(known), max(known)) for c in worst_last if (known := _values(axis, [c], snapshot)))
-    ranges = list(itertools.accumulate(own, lambda a, b: (min(a[0], b[0]), max(a[1], b[1]))))
+    fixed = _values(axis, [], snapshot)
+    low, high = min(fixed, default=math.inf), max(fixed, default=-math.inf)
+    ranges: list[tuple[float, float]] = []
+    for value, candidate in worst_last:
+        ends = (drawn_interval(candidate, axis) if candidate.on_front else None) or (value, value)
+        low, high = min(low, value, ends[0]), max(high, value, ends[1])
+        ranges.append((low, high))
     for n in range(min(max(1, len(ordered) // _RARE), len(ordered) - 2), 0, -1):
-        nearest, (low, high) = float(worst_last[-n].value(axis.key)), ranges[-n - 1]
+        nearest, (low, high) = worst_last[-n][0], ranges[-n - 1]
         if max(nearest - high, low - nearest) > _FAR * (high - low):
-            return worst_last[-n:]
+            return [c for _, c in worst_last[-n:]]
     return []
 
 
 def _values(axis: Axis, found: Sequence[Candidate], snapshot: Snapshot) -> list[float]:
     """Return the values of candidates, the front's intervals, and the reference lines of an axis."""
-    values = [float(c.value(axis.key)) for c in found if is_number(c.value(axis.key))]
+    values = [float(value) for c in found if is_number(value := c.value(axis.key))]
     values += [end for c in found if c.on_front for end in drawn_interval(c, axis) or ()]
     values += [value for _, value, _ in references(snapshot, axis)]
     return values + ([1.0, MEANINGFUL] if axis.key == "epsilon" else [])

@@ -9,12 +9,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 
+import numpy as np
+
 from sweeps.config.parts import Limited, Objective, objective_values
 from sweeps.config.space import SHAPE
 from sweeps.store.records import Point, TrialRecord
 from sweeps.text.figures import enumerated
 from trainables.config import TrialSpec
-from trainables.records.pareto import Metrics, deciding, dominates, non_dominated, objective_value
+from trainables.records.pareto import Metrics, deciding, non_dominated, objective_value
 
 
 def pareto_front(
@@ -105,24 +107,24 @@ def ties(
     Returns:
         Names of tied points by a point's name, both in order of trial and epoch. Points without a tie are left out.
     """
-    on_front = {point.name: objective_values(objectives, point.deciding) for point in front}
+    on_front = {point.name for point in front}
     ordered, again = _in_order(front), again or {}
+    fronts = np.array([objective_values(objectives, p.deciding) for p in ordered]).reshape(-1, len(objectives))
     points = _in_order(point for t in trials if t.state in ("complete", "stopped") for point in t.points)
     figures = {p.name: deciding(p.metrics | again[p.name]) if p.name in again else p.deciding for p in points}
     found: dict[str, list[str]] = {}
     for point in points:
-        values = objective_values(objectives, point.deciding)
-        for other in ordered:
-            if other.name == point.name:
-                continue
-            if point.name in on_front:
-                ahead, behind = point, other
-            elif dominates(on_front[other.name], values):
-                ahead, behind = other, point
-            else:
-                continue
+        if point.name in on_front:
+            pairs = [(point, other) for other in ordered if other.name != point.name]
+        else:
+            # All at once, since a sweep of 10,000 points has millions of pairs.
+            values = np.array(objective_values(objectives, point.deciding))
+            leads = (fronts <= values).all(axis=1) & (fronts < values).any(axis=1)
+            pairs = [(ordered[i], point) for i in np.flatnonzero(leads)]
+        for ahead, behind in pairs:
             tested = figures[ahead.name], figures[behind.name]
             if lead_is_noise(ahead.deciding, behind.deciding, objectives, tested):
+                other = behind if ahead is point else ahead
                 found.setdefault(point.name, []).append(other.name)
     return found
 

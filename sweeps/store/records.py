@@ -100,7 +100,7 @@ class Point:
         """The figures by which points are compared and chosen (`trainables.records.pareto.deciding`)."""
         return deciding(self.metrics)
 
-    @property
+    @cached_property
     def name(self) -> str:
         """The trial's number, with the epoch unless it is the last: `2`, `2@3`."""
         return str(self.trial) if self.last else f"{self.trial}@{self.epoch}"

@@ -17,24 +17,22 @@ import os
 import statistics
 import sys
 import tempfile
-import threading
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from datetime import date
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from optuna.trial import FrozenTrial, create_trial
-from werkzeug.serving import WSGIRequestHandler, make_server
 
-from dashboards.pareto.app import create
 from dashboards.pareto.source import Source
 from sweeps.bench.machine import machine, versions
 from sweeps.config.recipe import Recipe
 from sweeps.store.sweep import Sweep
 from tests.dashboards.conftest import CHROMIUM, QUIET
+from tests.support.browser import served
 from tests.support.synthetic import sweep_of
 
 SIZES = (200, 2_000, 10_000)
@@ -138,7 +136,7 @@ def _row(chromium: Any, points: int) -> dict[str, Any]:
         found = source.read()[1]
         row: dict[str, Any] = {"points": len(found.candidates), "front": len(found.front)}
         row["reads"] = round(time.perf_counter() - begin, 2)
-        with _served(source, Path(folder)) as url:
+        with served(source, Path(folder)) as url:
             windows = [_measured(chromium, url, len(found.candidates)) for _ in range(WINDOWS)]
     names = ("opens", "whole", "click")
     for name, times in zip(names, zip(*windows, strict=True), strict=True):
@@ -179,6 +177,7 @@ def _measured(chromium: Any, url: str, points: int) -> tuple[Seconds, Seconds, S
     page.goto(url, wait_until="commit")
     opening: list[Seconds] = []
     for names in (["first", "scatter"], ["first", "scatter", "parallel"]):
+        page.locator(f"#{names[-1]}-card").scroll_into_view_if_needed()
         wall = page.wait_for_function(_DRAWN, arg=[names, points]).json_value() / 1000
         opening.append((wall, _cpu() - begin))
     page.wait_for_load_state("networkidle")
@@ -196,24 +195,6 @@ def _measured(chromium: Any, url: str, points: int) -> tuple[Seconds, Seconds, S
     browser.close()
     wall, cpu = (_median(values) for values in zip(*clicks, strict=True))
     return opening[0], opening[1], (wall, cpu)
-
-
-class _Quiet(WSGIRequestHandler):
-    def log_request(self, code: int | str = "-", size: int | str = "-") -> None:
-        """Print nothing."""
-
-
-@contextmanager
-def _served(source: Source, folder: Path) -> Iterator[str]:
-    """Yield the address of the page, served by a thread."""
-    app = create(source, output=folder / "picked.yaml", hosts={"127.0.0.1"})
-    server = make_server("127.0.0.1", 0, app.server, threaded=True, request_handler=_Quiet)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    yield f"http://127.0.0.1:{server.port}"
-    server.shutdown()
-    thread.join()
-    server.server_close()
 
 
 if __name__ == "__main__":

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import re
-import threading
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import requests
-from werkzeug.serving import WSGIRequestHandler, make_server
 
-from dashboards.pareto.app import create
 from dashboards.pareto.source import Source
 from sweeps.results.recommendation import recommended
 from sweeps.store.sweep import Sweep
-from tests.support.browser import settled
+from tests.support.browser import served, settled
 from tests.support.synthetic import sweep_of
 
 MARKS = "() => document.querySelector('#first .js-plotly-plot').layout.shapes.filter(s => s.name).length"
@@ -28,21 +25,10 @@ def sweep(tmp_path_factory: pytest.TempPathFactory) -> Sweep:
     return sweep_of(storage, "made", 40, tracked=False)
 
 
-class _Quiet(WSGIRequestHandler):
-    def log_request(self, code: int | str = "-", size: int | str = "-") -> None:
-        pass
-
-
 @pytest.fixture(scope="module")
 def url(sweep: Sweep, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    app = create(Source(sweep), output=tmp_path_factory.mktemp("here") / "picked.yaml", hosts={"127.0.0.1"})
-    server = make_server("127.0.0.1", 0, app.server, threaded=True, request_handler=_Quiet)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    yield f"http://127.0.0.1:{server.port}"
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with served(Source(sweep), tmp_path_factory.mktemp("here")) as address:
+        yield address
 
 
 @pytest.fixture

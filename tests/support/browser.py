@@ -1,4 +1,4 @@
-"""`edp-sweep ui` as a process of its own, and a page that waits for what it says."""
+"""The page of a sweep, as a thread or as `edp-sweep ui` in a process of its own, and waiting for what it says."""
 
 from __future__ import annotations
 
@@ -7,8 +7,16 @@ import re
 import signal
 import subprocess
 import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+from werkzeug.serving import WSGIRequestHandler, make_server
+
+from dashboards.pareto.app import create
+from dashboards.pareto.source import Source
 
 
 def settled(tab: Any, selector: str, words: str) -> str:
@@ -55,3 +63,23 @@ class Served:
         if self.process.stdout is not None:
             self.process.stdout.close()
         return code
+
+
+class _Quiet(WSGIRequestHandler):
+    def log_request(self, code: int | str = "-", size: int | str = "-") -> None:
+        """Print nothing."""
+
+
+@contextmanager
+def served(source: Source, folder: Path) -> Iterator[str]:
+    """Yield the address of the page, served by a thread. Pick writes into `folder`."""
+    app = create(source, output=folder / "picked.yaml", hosts={"127.0.0.1"})
+    server = make_server("127.0.0.1", 0, app.server, threaded=True, request_handler=_Quiet)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.port}"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()

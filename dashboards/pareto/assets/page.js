@@ -11,10 +11,16 @@ const colour = (name) => getComputedStyle(document.documentElement).getPropertyV
 const RING = "M13,0 C13,7.2 7.2,13 0,13 C-7.2,13 -13,7.2 -13,0 C-13,-7.2 -7.2,-13 0,-13 C7.2,-13 13,-7.2 13,0 Z";
 
 // Return the places of a configuration: one on a scatter chart, several along its line.
-const placesOf = (chart, key) => chart.data.flatMap((trace) => (trace.customdata || []).flatMap((own, i) => (
-  own === key && trace.y[i] !== null
-    ? [{ x: trace.x[i], y: trace.y[i], spread: trace.meta && { x: trace.meta.x[i], y: trace.meta.y[i] } }] : []
-)));
+function placesOf(chart, key) {
+  const places = [];
+  for (const { customdata, x, y, meta } of chart.data) {
+    const keys = customdata || [];
+    for (let i = keys.indexOf(key); i >= 0; i = keys.indexOf(key, i + 1)) {
+      if (y[i] !== null) places.push({ x: x[i], y: y[i], spread: { x: meta?.x?.[i], y: meta?.y?.[i] } });
+    }
+  }
+  return places;
+}
 
 function markOf(chart, key, name, tint) {
   const places = key ? placesOf(chart, key) : [];
@@ -24,7 +30,7 @@ function markOf(chart, key, name, tint) {
     return [{ type: "path", path, line: { ...line, width: 4 }, name: `mark:${name}:${path}:${tint}` }];
   }
   return places.flatMap((at) => {
-    const bars = ["x", "y"].filter((way) => at.spread && at.spread[way]).map((way) => {
+    const bars = ["x", "y"].filter((way) => at.spread[way]).map((way) => {
       const [low, high] = at.spread[way];
       const ends = way === "x" ? { x0: low, x1: high, y0: at.y, y1: at.y } : { x0: at.x, x1: at.x, y0: low, y1: high };
       return { type: "line", ...ends, line: { color: tint, width: 1.5 }, name: `mark:${name}:bar:${tint}` };
@@ -46,6 +52,35 @@ function mark(chart) {
   if (names(shapes.filter(isMark)) !== names(marks)) {
     window.Plotly.relayout(chart, { shapes: [...shapes.filter((shape) => !isMark(shape)), ...marks] });
   }
+}
+
+// Draw and mark a chart now and whenever Plotly has drawn it.
+function attend(name) {
+  const chart = document.querySelector(`#${name} .js-plotly-plot`);
+  if (!chart?.on || !chart.data) return setTimeout(() => attend(name), 50); // Plotly is not there yet
+  const draw = () => {
+    window.edpDense.draw(chart);
+    mark(chart);
+  };
+  if (!chart.edpAttended) {
+    chart.edpAttended = true;
+    chart.on("plotly_afterplot", draw);
+    chart.on("plotly_hover", (event) => window.edpDense.hover(chart, event.points[0]));
+    chart.on("plotly_unhover", () => window.edpDense.hover(chart, null));
+  }
+  draw();
+}
+
+// Ask for the parallel coordinates when they are about to be scrolled to.
+function watch() {
+  const card = document.querySelector("#parallel-card");
+  if (!card || card.edpWatched) return;
+  card.edpWatched = true;
+  new IntersectionObserver((seen, observer) => {
+    if (!seen.some((one) => one.isIntersecting)) return;
+    observer.disconnect();
+    window.dash_clientside.set_props("parallel-seen", { data: true });
+  }, { rootMargin: "300px" }).observe(card);
 }
 
 // Mark the row of the selected configuration. The id of its button holds the key.
@@ -73,15 +108,8 @@ window.dash_clientside = Object.assign({}, window.dash_clientside, {
     mark: function (selected, pinned) {
       Object.assign(wanted, { selected, pinned: pinned || [] });
       markRow();
-      for (const name of ["first", "scatter", "parallel"]) {
-        const chart = document.querySelector(`#${name} .js-plotly-plot`);
-        if (!chart || !chart.data) continue; // not drawn yet; its figure calls this function again
-        if (!chart.edpMarked) {
-          chart.edpMarked = true;
-          chart.on("plotly_afterplot", () => mark(chart));
-        }
-        mark(chart);
-      }
+      for (const name of ["first", "scatter", "parallel"]) attend(name);
+      watch();
       return window.dash_clientside.no_update;
     },
 
