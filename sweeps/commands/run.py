@@ -20,7 +20,8 @@ from sweeps.commands.options import (
     named,
     with_trials,
 )
-from sweeps.commands.plan import PROXY, release_chosen, run_plan, show_release
+from sweeps.commands.plan import PROXY
+from sweeps.commands.release import release_chosen, run_plan, show_release
 from sweeps.commands.status import print_sweep, sweep_document
 from sweeps.config.loading import load_recipe
 from sweeps.run.progress import Progress

@@ -84,7 +84,7 @@ def start_sweep(
         plan: the private part of a sweep that chooses on a proxy corpus.
 
     Raises:
-        UserError: if the recipe is wrong or names a plan, which `sweeps.commands.plan.run_plan` follows, or if the
+        UserError: if the recipe is wrong or names a plan, which `sweeps.commands.release.run_plan` follows, or if the
             corpora or the cluster do not allow the sweep. Nothing was made then.
         TrialError: if the shadow model or the baseline cannot be trained.
         SweepStopped: if the sweep was stopped.
@@ -96,7 +96,7 @@ def start_sweep(
     if recipe.search.plan is not None:
         raise UserError(
             f"search.plan = {recipe.search.plan}: this runs the trials alone, on the private corpus; "
-            "allowed: sweeps.commands.plan.run_plan, or search.plan=null"
+            "allowed: sweeps.commands.release.run_plan, or search.plan=null"
         )
     check_address(ray_address())  # before the corpora are read, which may take minutes
     if recipe.search.secret:

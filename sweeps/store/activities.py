@@ -164,7 +164,7 @@ def _of_training(folder: Path, going_on: bool) -> Iterator[Activity]:
     origin = read_json_if_any(folder / ORIGIN, Origin)
     released = ""
     if any(folder.parent.glob(f"*/{folder.name.removeprefix('train-')}.yaml")):
-        released = "by its plan"  # `release` of `sweeps.commands.plan` keeps the configuration in the search's folder
+        released = "by its plan"  # `sweeps.commands.release.release` keeps the configuration in the search's folder
     elif origin is not None:
         released = f"as {origin.model}" if origin.model is not None else f"final model of {origin.sweep}"
     yield Activity(

@@ -3,48 +3,27 @@
 from __future__ import annotations
 
 import functools
-import logging
 import math
 import os
-import shlex
 import time
 import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-os.environ.setdefault("GIT_PYTHON_REFRESH", "quiet")
-
-import requests
-from mlflow.entities import Dataset, DatasetInput, Experiment, LifecycleStage, Metric, Param, Run, RunTag
+from mlflow.entities import Dataset, DatasetInput, Metric, Param, Run, RunTag
 from mlflow.exceptions import MlflowException
-from mlflow.tracking import MlflowClient
-from sqlalchemy.exc import SQLAlchemyError
 
-from edp.spec import UserError
-from sweeps.store.lock import one_at_a_time
-from sweeps.store.storage import sqlite_file
 from sweeps.text.secrets import redacted
 from sweeps.tracking.dead_runs import end_dead_runs, owner_tags
+from sweeps.tracking.experiment import TROUBLE, is_server, open_experiment
 from sweeps.tracking.run_tags import NOTE, charted, infinite, person, source_tags
-from sweeps.tracking.store import check_there, reason_of, refusal, remove_twin, settled_uri, wrong_store
-
-# MLflow would print the address of each run on a server to standard output, before the document of --json.
-os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")
-for _chatty in ("mlflow", "alembic"):  # they log a line for each of dozens of migrations of a new store
-    logging.getLogger(_chatty).setLevel(logging.WARNING)
-logging.getLogger("mlflow.store.db.utils").setLevel(logging.CRITICAL)  # tracebacks of errors that we report in a line
-
-# By default MLflow waits for minutes in each call. `sweeps.tracking.backfill` resends what the store did not take.
-for _name, _value in (("MAX_RETRIES", "1"), ("TIMEOUT", "10"), ("BACKOFF_FACTOR", "1")):
-    os.environ.setdefault(f"MLFLOW_HTTP_REQUEST_{_name}", _value)
+from sweeps.tracking.store import reason_of, refusal, settled_uri, wrong_store
 
 _PAUSE_S = 20.0
 """Seconds without a call after a failed one, so that a dead store does not slow the sweep down."""
-
-_TROUBLE = (MlflowException, SQLAlchemyError, requests.RequestException, OSError)
 
 _MODEL_TYPE = "intents and slots"
 """Type of the LoggedModels."""
@@ -108,56 +87,14 @@ class Tracker:
         new: bool = True,
     ) -> None:
         self.uri = uri = settled_uri(None, uri)
-        if not new:
-            check_there(uri)
-        elif (file := sqlite_file(uri)) is not None and file.is_absolute() and os.access(file.parent, os.W_OK):
-            file.touch()  # SQLite itself makes files that a shared folder's group cannot write
-        self._storage, self._is_server = artifacts.parent, uri.startswith(("http://", "https://"))
+        self.client, self.experiment_id = open_experiment(uri, experiment, artifacts, new=new)
+        self._storage, self._is_server = artifacts.parent, is_server(uri)
         self.failures = 0
         self._fixed_time: float | None = None
         self._say, self._quiet_until, self._failing = say, 0.0, False
-        try:
-            if self._is_server:
-                # MLflow itself would retry for minutes before it reports a server that does not answer.
-                requests.get(uri, timeout=10)
-            # MLflow makes its tables in steps that a second process at the same time would break.
-            with one_at_a_time(artifacts.parent) if new and artifacts.parent.is_dir() else nullcontext():
-                self.client = MlflowClient(tracking_uri=uri, registry_uri=uri)
-                found = self.client.get_experiment_by_name(experiment)
-                remove_twin(uri)
-                if found is None and not new:
-                    raise wrong_store(uri, f"holds no experiment {experiment!r}")
-                found = found or self._create(experiment, artifacts)
-            if found.lifecycle_stage == LifecycleStage.DELETED:
-                raise UserError(
-                    f"tracking-uri = {redacted(uri)!r}: its experiment {experiment!r} was deleted; allowed: another "
-                    f"store, or to restore it: MLFLOW_TRACKING_URI={shlex.quote(redacted(uri))} mlflow experiments "
-                    f"restore --experiment-id {found.experiment_id}"
-                )
-        except UserError:
-            raise
-        except Exception as error:  # of MLflow, its plugins, or a driver
-            raise refusal(uri, error) from None
-        self.experiment_id = found.experiment_id
-        with suppress(*_TROUBLE):
+        with suppress(*TROUBLE):
             for run_id in end_dead_runs(self.client, self._storage):
                 say(f"MLflow run {run_id} is ended as KILLED: the process that started it has died")
-
-    def _create(self, experiment: str, artifacts: Path) -> Experiment:
-        place = None if self.uri.startswith("http") else (artifacts / experiment).resolve().as_uri()
-        tags = {
-            "mlflow.experimentKind": "custom_model_development",
-            # MLflow's charts show this metric first.
-            "mlflow.experiment.primaryMetric.name": "valid_ser",
-            "mlflow.experiment.primaryMetric.greaterIsBetter": "False",
-        }
-        try:
-            return self.client.get_experiment(self.client.create_experiment(experiment, place, tags))
-        except MlflowException:
-            # On a server, another process may have made it meanwhile.
-            if (made := self.client.get_experiment_by_name(experiment)) is None:
-                raise
-            return made
 
     def check_holds(self, run_id: str) -> None:
         """Raise if the store does not hold this run, since it is then another sweep's.
@@ -167,7 +104,7 @@ class Tracker:
         """
         try:
             self.client.get_run(run_id)
-        except _TROUBLE as error:
+        except TROUBLE as error:
             if getattr(error, "error_code", None) != "RESOURCE_DOES_NOT_EXIST":
                 raise refusal(self.uri, error) from None
             raise wrong_store(self.uri, f"holds no run {run_id}") from None
@@ -195,13 +132,13 @@ class Tracker:
             every |= {"mlflow.user": person(), _START: word}
             try:
                 run: Run = self.client.create_run(self.experiment_id, self._now(), run_name=name, tags=every)
-            except _TROUBLE:
+            except TROUBLE:
                 if not (made := self._started_with(word)):
                     raise
                 run = made[0]
             if self._is_server:
                 # MLflow's client repeats a request whose answer was lost, and the store then holds the run twice.
-                with suppress(*_TROUBLE):
+                with suppress(*TROUBLE):
                     for twin in self._started_with(word):
                         if twin.info.run_id != run.info.run_id:
                             self.client.delete_run(twin.info.run_id)
@@ -395,7 +332,7 @@ class Tracker:
             return None
         try:
             answer = send()
-        except _TROUBLE as error:
+        except TROUBLE as error:
             self.failures += 1
             self._quiet_until = time.monotonic() + _PAUSE_S
             if not self._failing:

@@ -21,7 +21,7 @@ import torch
 from sweeps.bench.machine import machine, versions
 from sweeps.commands.attack_run import attack
 from sweeps.commands.attack_target import find_target
-from sweeps.commands.plan import release, run_plan, searched
+from sweeps.commands.release import release, run_plan, searched
 from sweeps.commands.stopping import going_on_with
 from sweeps.config.loading import load_config, load_recipe
 from sweeps.results.front import pareto_front

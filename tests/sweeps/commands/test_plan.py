@@ -11,7 +11,8 @@ import yaml
 
 from edp.accounting.epsilon import epsilon
 from edp.ledger import Ledger
-from sweeps.commands.plan import _chosen, _settings
+from sweeps.commands.plan import search_settings
+from sweeps.commands.release import _chosen
 from sweeps.config.loading import load_recipe
 from sweeps.config.pricing import SelectionStrategy
 from sweeps.store.lock import LOCK
@@ -57,12 +58,12 @@ def test_a_proxy_may_have_a_schema_which_is_then_that_of_the_searched_corpus(tmp
     path.write_text("slots: [city]\nsamples: ['to [rome](city)']")
     _, recipe = load_recipe("atis_private", [f"search.proxy={{path: {path}, schema: {path}}}"])
     way = SelectionStrategy("proxy", 0.0, 8.0, 8.0, 1, "")
-    _, searched = load_recipe("atis_private", _settings(way, recipe))
+    _, searched = load_recipe("atis_private", search_settings(way, recipe))
     assert searched.search.proxy is None
     assert searched.corpus == recipe.search.proxy
     assert (searched.corpus.path, searched.corpus.schema) == (str(path), str(path))
     _, recipe = load_recipe("atis_private", ["search.proxy={name: clinc-text, path: clinc150, format: schema}"])
-    _, searched = load_recipe("atis_private", _settings(way, recipe))
+    _, searched = load_recipe("atis_private", search_settings(way, recipe))
     assert searched.corpus.path == "clinc150", "a name that comes along is no path"
 
 

@@ -16,7 +16,7 @@ from dashboards.pareto.data import METRICS, text
 from edp.spec import EDPSpec
 from sweeps.commands.attack_figures import epsilon_figure
 from sweeps.commands.epsilon import _show
-from sweeps.commands.plan import show_release
+from sweeps.commands.release import show_release
 from sweeps.registry.card import model_card, privacy_tags
 from sweeps.text.columns import epsilon_cells
 from sweeps.text.figures import (
@@ -88,7 +88,7 @@ def test_what_the_ledger_permits_an_attack_is_rounded_up() -> None:
 
 def test_an_epsilon_a_little_over_8_reads_8_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
     printed = Console(width=200, file=io.StringIO())
-    for module in ("epsilon", "plan"):
+    for module in ("epsilon", "release"):
         monkeypatch.setattr(f"sweeps.commands.{module}.out", printed)
     metrics = {"epsilon": 8.0049, "epsilon_paper": 8.0049, "delta": 5e-4, "ser": 0.1}
     assert epsilon_text(8.0049) == epsilon_cell(8.0049) == "8.01"

@@ -11,7 +11,7 @@ import pytest
 from edp.spec import EDPSpec
 from sweeps.commands.attack import show_attacks
 from sweeps.commands.console import out
-from sweeps.commands.plan import show_release
+from sweeps.commands.release import show_release
 from sweeps.registry.card import model_card, privacy_tags
 from sweeps.run.prepare import encode_missing, locate, read_missing
 from sweeps.text.figures import LABELS_PUBLIC, metrics_line, privacy_statement
