@@ -35,6 +35,7 @@ def test_what_cannot_be_is_refused_before_ray_starts(
     (tmp_path / "taken").mkdir()
     (tmp_path / "taken" / "kept").touch()
     code, out, err = command(*words.split(), "--storage", str(tmp_path))
-    assert (code, out, len(err.splitlines())) == (2, "", 1), err
+    said = [line for line in err.splitlines() if not line.endswith(" so far")]  # of a busy machine
+    assert (code, out, len(said)) == (2, "", 1), err
     assert says in err
     assert {place.name for place in tmp_path.iterdir()} <= {"taken", "logs"}
