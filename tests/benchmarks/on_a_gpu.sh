@@ -6,7 +6,7 @@ python=${1:-python}
 cd "$(dirname "$0")/../.."
 $python -c 'import sys, torch; sys.exit(0 if torch.cuda.is_available() else "on_a_gpu.sh: PyTorch sees no CUDA device here; nothing was measured")'
 results=tests/benchmarks/results
-methods=sgd,dpsgd,edp,opacus,opacus-ghost
+methods=sgd,edp,edp:noise=paper,edp:alpha_noise=per_layer,dpsgd,sgd:precision=float32,plain,opacus,opacus-ghost
 for model in clc bert; do
     $python -m dashboards.cli bench step --device cuda --models $model --methods $methods --batch-sizes 32,256 --workers 1 \
         --rounds 7 --json > $results/step-gpu-$model.json.part
