@@ -25,7 +25,9 @@ def dense(trace: Figure) -> Figure:
 
     `assets/dense.js` draws the trace's marker or line. Figures have as many digits as a screen can show.
     """
-    meta = {name: _short(values) if isinstance(values, list) else values for name, values in trace["meta"].items()}
+    meta = {
+        name: _short(values) if isinstance(values, list) else values for name, values in trace.get("meta", {}).items()
+    }
     marker = trace.get("marker", {})
     if isinstance(marker.get("color"), list):
         marker = marker | {"color": _short(marker["color"])}

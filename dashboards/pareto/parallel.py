@@ -38,7 +38,7 @@ def parallel(snapshot: Snapshot, limits: Limits, axes: list[Axis], colour: Axis,
     dominated = [c for c in shown if not c.on_front]
     trace = _lines(dominated, axes, places, "dominated", named=len(shown) <= _MANY)
     trace |= {"line": {"color": t["muted"], "width": 1, "dash": "dot"}, "opacity": 0.45}
-    traces = [dense(trace | {"meta": {}}) if len(dominated) > MANY else trace]
+    traces = [dense(trace) if len(dominated) > MANY else trace]
     for i in range(_BINS):
         members = [c for c in shown if c.on_front and bin_of(c) == i]
         tint = sample_colorscale(SCALES[theme], [(i + 0.5) / _BINS])[0]

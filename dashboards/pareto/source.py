@@ -8,12 +8,11 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 from mlflow.exceptions import MlflowException
 from mlflow.tracking import MlflowClient
 from sqlalchemy.exc import SQLAlchemyError
-from typing_extensions import TypeVarTuple
 
 from dashboards.pareto.data import Snapshot, snapshot
 from edp.spec import UserError
@@ -24,7 +23,6 @@ from sweeps.store.sweep import Sweep
 from sweeps.tracking.run_note import trials_page
 from sweeps.tracking.store import check_there
 
-Words = TypeVarTuple("Words")
 Found = TypeVar("Found")
 
 _COMPUTED = 64
@@ -80,15 +78,17 @@ class Source:
                 self._stamp, self._read_at = stamp, time.monotonic()
             return self._stamp, self._kept
 
-    def computed(self, function: Callable[[Snapshot, *Words], Found], *words: *Words) -> Found:
+    def computed(self, function: Callable[..., Found], *words: Any) -> Found:
         """Return `function(snapshot, *words)`, computed once while the sweep does not change."""
-        found = self.read()[1]
-        if self._computed[0] is not found or len(self._computed[1]) >= _COMPUTED:
-            self._computed = (found, {})
-        kept = self._computed[1]
+        snapshot = self.read()[1]
+        of, kept = self._computed  # together: another thread may replace both meanwhile
+        if of is not snapshot or len(kept) >= _COMPUTED:
+            kept = {}
+            self._computed = (snapshot, kept)
         if (function, words) not in kept:
-            kept[function, words] = function(found, *words)
-        return cast(Found, kept[function, words])
+            kept[function, words] = function(snapshot, *words)
+        found: Found = kept[function, words]
+        return found
 
     def _snapshot(self, before: Snapshot | None) -> Snapshot:
         try:

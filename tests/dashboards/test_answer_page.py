@@ -12,7 +12,7 @@ import requests
 from dashboards.pareto.source import Source
 from sweeps.results.recommendation import recommended
 from sweeps.store.sweep import Sweep
-from tests.support.browser import served, settled
+from tests.support.browser import served, settled, window
 from tests.support.synthetic import sweep_of
 
 MARKS = "() => document.querySelector('#first .js-plotly-plot').layout.shapes.filter(s => s.name).length"
@@ -34,19 +34,11 @@ def url(sweep: Sweep, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]
 @pytest.fixture
 def tab(chromium: Any, url: str, request: pytest.FixtureRequest) -> Iterator[Any]:
     """A window of the page, as wide as the test asks for; what it complains of fails the test."""
-    width = getattr(request, "param", 1440)
-    context = chromium.new_context(viewport={"width": width, "height": 900})
-    context.set_default_timeout(120_000)
-    page = context.new_page()
-    wrong: list[str] = []
-    page.on("console", lambda message: wrong.append(message.text) if message.type in ("error", "warning") else None)
-    page.on("pageerror", lambda error: wrong.append(str(error)))
-    page.goto(url)
-    page.wait_for_selector("button.row")
-    page.wait_for_selector("#first .point")
-    yield page
-    assert wrong == []
-    context.close()
+    with window(chromium, getattr(request, "param", 1440)) as page:
+        page.goto(url)
+        page.wait_for_selector("button.row")
+        page.wait_for_selector("#first .point")
+        yield page
 
 
 def test_it_opens_on_the_recommended_configuration_with_the_reason(tab: Any, sweep: Sweep) -> None:

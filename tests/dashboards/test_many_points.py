@@ -17,7 +17,7 @@ from dashboards.pareto.parallel import parallel
 from dashboards.pareto.scatter import scatter
 from dashboards.pareto.source import Source
 from tests.benchmarks.page import Grown
-from tests.support.browser import served, settled
+from tests.support.browser import served, settled, window
 from tests.support.synthetic import sweep_of
 
 POINTS = 2_000
@@ -58,19 +58,11 @@ def found(source: Source) -> Snapshot:
 @pytest.fixture
 def tab(chromium: Any, source: Source, tmp_path: Path) -> Iterator[Any]:
     """A window of the page; what it complains of fails the test."""
-    with served(source, tmp_path) as url:
-        context = chromium.new_context(viewport={"width": 1400, "height": 900})
-        context.set_default_timeout(120_000)
-        page = context.new_page()
-        wrong: list[str] = []
-        page.on("console", lambda message: wrong.append(message.text) if message.type in ("error", "warning") else None)
-        page.on("pageerror", lambda error: wrong.append(str(error)))
+    with served(source, tmp_path) as url, window(chromium, 1400) as page:
         page.goto(url)
         page.wait_for_selector("#first .dense path", state="attached")
         page.wait_for_load_state("networkidle")
         yield page
-        assert wrong == []
-        context.close()
 
 
 @pytest.mark.slow

@@ -65,6 +65,20 @@ class Served:
         return code
 
 
+@contextmanager
+def window(chromium: Any, width: int) -> Iterator[Any]:
+    """Yield a new window of this width. What a page in it complains of fails the test."""
+    context = chromium.new_context(viewport={"width": width, "height": 900})
+    context.set_default_timeout(120_000)
+    page = context.new_page()
+    wrong: list[str] = []
+    page.on("console", lambda message: wrong.append(message.text) if message.type in ("error", "warning") else None)
+    page.on("pageerror", lambda error: wrong.append(str(error)))
+    yield page
+    assert wrong == []
+    context.close()
+
+
 class _Quiet(WSGIRequestHandler):
     def log_request(self, code: int | str = "-", size: int | str = "-") -> None:
         """Print nothing."""

@@ -207,6 +207,15 @@ FROZEN_KINDS: dict[str, tuple[Any, Any]] = {
 """Models that are read frozen: decoders, and the encoder of an encoder-decoder."""
 
 
+def _save_random(config: PreTrainedConfig, folder: Path) -> None:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(7)
+        model = AutoModel.from_config(config)
+        for parameter in model.parameters():  # BERT's initial weights are so small that layers hardly differ
+            parameter.data.add_(torch.randn_like(parameter) * 0.2)
+        model.save_pretrained(folder)
+
+
 def make_frozen(kind: str, folder: Path, **changes: Any) -> Path:
     """A model of `FROZEN_KINDS` and its tokenizer in `folder`; the weights are random, and always the same."""
     config_of, tokenizer_of = FROZEN_KINDS[kind]
@@ -216,12 +225,7 @@ def make_frozen(kind: str, folder: Path, **changes: Any) -> Path:
     config = config_of(
         vocab_size=made.get_vocab_size() + 3, pad_token_id=pad, bos_token_id=0, eos_token_id=0, **changes
     )
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(7)
-        model = AutoModel.from_config(config)
-        for parameter in model.parameters():
-            parameter.data.add_(torch.randn_like(parameter) * 0.2)
-        model.save_pretrained(folder)
+    _save_random(config, folder)
     PreTrainedTokenizerFast(
         tokenizer_object=made, **({"pad_token": "<pad>"} if pad is not None else {})
     ).save_pretrained(folder)
@@ -248,11 +252,6 @@ def make_encoder(kind: str, folder: Path, **changes: Any) -> Path:
         **({"cls_token_id": ids["cls_token"], "sep_token_id": ids["sep_token"]} if kind == "modernbert" else {}),
         **changes,
     )
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(7)
-        model = AutoModel.from_config(config)
-        for parameter in model.parameters():  # BERT's initial weights are so small that layers hardly differ
-            parameter.data.add_(torch.randn_like(parameter) * 0.2)
-        model.save_pretrained(folder)
+    _save_random(config, folder)
     PreTrainedTokenizerFast(tokenizer_object=made, **names).save_pretrained(folder)
     return folder

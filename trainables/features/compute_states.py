@@ -122,12 +122,13 @@ def hidden_states(encoder: PreTrainedModel, batch: Batch, names: Sequence[str]) 
     found = []
     for name in names:
         kind, read, layer, *way = name.split("_")
-        state_bsh = states[bool(way)][-1 if layer == "last" else int(layer)].float() * scale
+        state_bsh = states[bool(way)][-1 if layer == "last" else int(layer)]
         if kind == "sentence":
             row_b = torch.arange(len(state_bsh), device=device)
             state = mean_state(state_bsh, mask_bs) if read == "mean" else state_bsh[row_b, place_b[read].to(device)]
         else:
             state = state_bsh.gather(1, place_bt[read][:, :, None].expand(-1, -1, state_bsh.shape[2])) * real_bt1
+        state = state * scale
         if not state.half().isfinite().all():
             raise UserError(f"model.pretrained: state {name} has a value beyond half precision; allowed: other layers")
         found.append(state)

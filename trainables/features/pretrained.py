@@ -249,9 +249,8 @@ def check_pretrained(spec: BERTSpec) -> list[str | int]:
         return []
     check_layers(read_config(folder, name), spec.layers, name)
     check_states(spec, read_config(folder, name))
-    prompt = spec.features.prompt if spec.features is not None else ""
-    pretrained_pieces(name, prompt)
-    asked: list[str | int] = [prompt] if prompt else []
+    pretrained_pieces(name, spec.prompt)
+    asked: list[str | int] = [spec.prompt] if spec.prompt else []
     if name == MINILM:
         return [*asked, *SHA256.values()]
     if not _is_local(name):

@@ -50,8 +50,7 @@ def features_for(model: ModelSpec) -> Features:
     if isinstance(model, BERTSpec):
         from trainables.features.pretrained import pretrained_pieces  # transformers takes seconds to import
 
-        prompt = model.features.prompt if model.features is not None else ""
-        return pretrained_pieces(model.pretrained, prompt) or WordPieces.train(
+        return pretrained_pieces(model.pretrained, model.prompt) or WordPieces.train(
             public_tokens(model.vocabulary, "model.vocabulary")
         )
     if model.embeddings.path is not None:
@@ -162,12 +161,12 @@ def make_table(features: Features, words: Sequence[str]) -> Table:
         return WordTable(char_ids(words), features.vectors(words))
     pieces, initial = features.pieces(words), features.pieces(words, initial=True)
     # Behind a prompt, the first word has a space before it too.
-    further = len(words) if initial != pieces and not features.prompt else 0
+    further = len(words) if initial != pieces and not features.prompt_pieces else 0
     if further:
         pieces += initial
     offsets = np.cumsum([0, *(len(ids) for ids in pieces)])
     flat = np.fromiter((piece for ids in pieces for piece in ids), np.int32, count=int(offsets[-1]))
-    special = [features.pad, features.start, features.end, features.max_pieces, further, *features.prompt]
+    special = [features.pad, features.start, features.end, features.max_pieces, further, *features.prompt_pieces]
     return PieceTable(offsets, flat, np.array(special))
 
 

@@ -57,15 +57,15 @@ class WordPieces:
         self.source = source
         self.max_pieces = max_pieces
         self.bare = bare
-        self.prompt_text = prompt
+        self.prompt = prompt
         self._tokenizer = tokenizer
         self.pad = self._special("[PAD]", "<pad>") if pad is None else pad
         self.unknown = self._special(getattr(tokenizer.model, "unk_token", None), "[UNK]", "<unk>")
         self.start, self.end = self._around()
-        self.prompt = tokenizer.encode(prompt.rstrip(), add_special_tokens=False).ids if prompt.strip() else []
-        if len(self.prompt) > max_pieces // 2:
+        self.prompt_pieces = tokenizer.encode(prompt.rstrip(), add_special_tokens=False).ids if prompt.strip() else []
+        if len(self.prompt_pieces) > max_pieces // 2:
             raise UserError(
-                f"model.features.prompt has {len(self.prompt)} pieces; "
+                f"model.features.prompt has {len(self.prompt_pieces)} pieces; "
                 f"allowed: at most {max_pieces // 2}, half of what {source} has positions for"
             )
 
@@ -133,9 +133,8 @@ class WordPieces:
         """Write to a new folder that `load` reads."""
         folder.mkdir(parents=True)
         self.save_tokenizer(folder)
-        about: dict[str, Any] = {"source": self.source, "pad": self.pad, "max_pieces": self.max_pieces}
-        if self.prompt_text or self.bare:  # older files have neither
-            about |= {"prompt": self.prompt_text, "bare": self.bare}
+        about = {"source": self.source, "pad": self.pad, "max_pieces": self.max_pieces}
+        about |= {"prompt": self.prompt, "bare": self.bare}
         (folder / "pieces.json").write_text(json.dumps(about), encoding="utf-8")
 
     def save_tokenizer(self, folder: Path) -> None:

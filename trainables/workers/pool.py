@@ -125,8 +125,8 @@ class WorkerPool:
         spare = sorted(demand.free, reverse=True) if starved or len(self._members) > most else []
         for number in [*worn[:1], *spare[:1]]:
             self._retire(number)
-        for member in starved[: len(spare)][:1]:
-            member.look(served=True)  # its workers have as long to start in the place that has become free
+        if starved and spare:
+            starved[0].look(served=True)  # its workers have as long to start in the place that has become free
         starting = sum(not member.ready for member in self._members.values())
         room = most - len(self._members) if time.monotonic() - self._failed_at > _AGAIN_S else 0
         for _ in range(min(room, max(demand.waiting - starting, not self._members))):

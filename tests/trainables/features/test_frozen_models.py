@@ -218,7 +218,7 @@ def test_a_prompt_is_before_each_utterance_and_costs_positions(frozen: dict[str,
         assert isinstance(inputs, PieceInputs)
         tokenizer = AutoTokenizer.from_pretrained(frozen[kind])
         assert inputs.piece_bs[0].tolist() == tokenizer(f"query: {' '.join(tokens)}").input_ids
-        assert inputs.first_bt[0, 0] == len(prompted.prompt) + (kind != "t5")
+        assert inputs.first_bt[0, 0] == len(prompted.prompt_pieces) + (kind != "t5")
         read, left = (int(encode_utterances([["call"] * 60], one).lengths_b) for one in (plain, prompted))
         assert (read > left) == (kind != "t5"), "T5's positions are relative"
     with pytest.raises(UserError, match=r"model.features.prompt has \d+ pieces; allowed: at most 20, half of what"):
@@ -232,8 +232,13 @@ def test_a_vocabulary_is_saved_with_its_prompt(frozen: dict[str, Path], tmp_path
     assert pieces is not None
     pieces.save(tmp_path / "saved")
     again = WordPieces.load(tmp_path / "saved")
-    assert (again.prompt, again.start, again.end, again.pad) == (pieces.prompt, pieces.start, pieces.end, pieces.pad)
-    assert again.prompt
+    assert (again.prompt_pieces, again.start, again.end, again.pad) == (
+        pieces.prompt_pieces,
+        pieces.start,
+        pieces.end,
+        pieces.pad,
+    )
+    assert again.prompt_pieces
 
 
 @pytest.mark.parametrize(("kind", "whole"), [("qwen3", AutoModelForCausalLM), ("t5", AutoModelForSeq2SeqLM)])
