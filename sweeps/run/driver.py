@@ -178,7 +178,7 @@ class Driver(Searcher):
         trial = self._known(trial_id)
         trial.started, number = True, trial.suggestion.number
         self._processes = max(self._processes, sum(one.started for one in self._trials.values()))
-        message: Message = result["message"]
+        message: Message = result["message"].pop()  # Tune keeps the last result of every trial
         match message:
             case "started", _:
                 self._start(trial)

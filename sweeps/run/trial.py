@@ -34,6 +34,13 @@ class Suggestion:
     params: dict[str, Any]
     spec: TrialSpec
 
+    # Tune keeps the configurations of all trials, and copies and prints each several times.
+    def __deepcopy__(self, memo: dict[int, Any]) -> Suggestion:
+        return self
+
+    def __repr__(self) -> str:
+        return f"Suggestion({self.number})"
+
 
 @dataclass(frozen=True)
 class TrialContext:
@@ -65,7 +72,7 @@ def tune_trial(config: dict[str, Any], context: TrialContext) -> None:
     trial: Suggestion = config["suggestion"]
 
     def report(message: Message) -> None:
-        tune.report({"message": message})  # a tuple: Tune would flatten a dictionary
+        tune.report({"message": [message]})  # Tune would flatten a dictionary; the driver empties the list
 
     def on_epoch(epoch: int, metrics: Metrics) -> Stop | None:
         report(("epoch", (epoch, metrics)))

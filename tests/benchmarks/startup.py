@@ -10,13 +10,15 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import statistics
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -29,25 +31,21 @@ from trainables.records.epochs import read_curve
 _POLL_S = 0.02
 
 
-def measure(workers: int, trials: int, folder: Path) -> dict[str, Any]:
-    """Runs the sweep in `folder`; what came when."""
-    settings = {"training.workers": workers, "search.trials": trials, "search.stop": "null"}
+@dataclass(frozen=True)
+class Observed:
+    """What a sweep printed on stderr, with seconds since its start, and its jobs by name, in the same seconds."""
+
+    said: list[tuple[float, str]]
+    jobs: dict[str, dict[str, float]]
+
+
+def observed(settings: dict[str, Any], folder: Path, environment: Mapping[str, str] = os.environ) -> Observed:
+    """Run a quickstart sweep in `folder`, and return what came when."""
     words = [f"{key}={value}" for key, value in settings.items()]
-    call = [
-        sys.executable,
-        "-m",
-        "dashboards.cli",
-        "run",
-        "quickstart_paper",
-        "--name",
-        "s",
-        "--storage",
-        str(folder),
-        "--json",
-    ]
-    call += [part for word in words for part in ("--set", word)]
+    call = [sys.executable, "-m", "dashboards.cli", "run", "quickstart_paper", "--name", "s", "--storage", str(folder)]
+    call += ["--json", *(part for word in words for part in ("--set", word))]
     began = time.time()
-    process = subprocess.Popen(call, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(call, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
     assert process.stdout is not None
     assert process.stderr is not None
     said: list[tuple[float, str]] = []
@@ -59,16 +57,22 @@ def measure(workers: int, trials: int, folder: Path) -> dict[str, Any]:
     ]
     for thread in threads:
         thread.start()
-    document = json.loads(printed.read())
+    answer = printed.read()
     for thread in threads:
         thread.join()
     assert process.wait() == 0, said
+    document = json.loads(answer)
     took = {"baseline": document["baseline"]} | {str(t["number"]): t["metrics"] for t in document["trials"]}
-    jobs = {name: _job(folder / "s", name, firsts[name], took.get(name, {})) for name in firsts}
-    first = min(jobs.values(), key=lambda job: job["began"])
-    ready = next(at for at, line in said if line.startswith("sweep s:"))
-    encoded = max([ready, *(at for at, line in said if line.startswith(("encoding", "making")))])
-    own = [jobs[str(n)] for n in range(trials)]
+    return Observed(said, {name: _job(folder / "s", name, firsts[name], took.get(name, {})) for name in firsts})
+
+
+def measure(workers: int, trials: int, folder: Path) -> dict[str, Any]:
+    """Run the sweep in `folder`, and return what came when."""
+    seen = observed({"training.workers": workers, "search.trials": trials, "search.stop": "null"}, folder)
+    first = min(seen.jobs.values(), key=lambda job: job["began"])
+    ready = next(at for at, line in seen.said if line.startswith("sweep s:"))
+    encoded = max([ready, *(at for at, line in seen.said if line.startswith(("encoding", "making")))])
+    own = [seen.jobs[str(n)] for n in range(trials)]
     return {
         "workers": workers,
         "trials": trials,
@@ -78,14 +82,14 @@ def measure(workers: int, trials: int, folder: Path) -> dict[str, Any]:
             "worker processes, their imports, their group": round(first["began"] - encoded, 1),
             "sum": round(first["began"], 1),
         },
-        "next_trial_after": _figures([b["began"] - a["ended"] for a, b in itertools.pairwise(own)]),
+        "next_trial_after": figures([b["began"] - a["ended"] for a, b in itertools.pairwise(own)]),
         "trial": {
-            "whole": _figures([job["ended"] - job["began"] for job in own]),
-            "training loop": _figures([job["training"] for job in own]),
-            "set-up, and validation, attack, checkpoint of each epoch": _figures(
+            "whole": figures([job["ended"] - job["began"] for job in own]),
+            "training loop": figures([job["training"] for job in own]),
+            "set-up, and validation, attack, checkpoint of each epoch": figures(
                 [job["around"] - job["training"] for job in own]
             ),
-            "test split, attack, models kept": _figures([job["ended"] - job["began"] - job["around"] for job in own]),
+            "test split, attack, models kept": figures([job["ended"] - job["began"] - job["around"] for job in own]),
         },
     }
 
@@ -114,7 +118,8 @@ def _job(sweep: Path, name: str, first: tuple[float, float], metrics: dict[str, 
     }
 
 
-def _figures(values: list[float]) -> dict[str, float]:
+def figures(values: list[float]) -> dict[str, float]:
+    """Return the median, the least and the most of some seconds."""
     return {
         "median": round(statistics.median(values), 2),
         "least": round(min(values), 2),

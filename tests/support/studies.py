@@ -105,7 +105,7 @@ class ToldTrials:
         else:
             (folder / LEDGER).unlink(missing_ok=True)
         write_curve(curve, folder)
-        self.driver.on_trial_result(trial_id, {"message": ("outcome", outcome)})
+        self.driver.on_trial_result(trial_id, {"message": [("outcome", outcome)]})
         self.driver.on_trial_complete(trial_id)
         state = self.driver._study.get_trials(deepcopy=False)[trial.asked.number].state
         return {TrialState.COMPLETE: "complete", TrialState.PRUNED: "stopped"}.get(state, "failed")

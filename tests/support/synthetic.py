@@ -157,5 +157,5 @@ def add_trials(sweep: Sweep, trials: int, tracker: Tracker | None = None, measur
         write_ledger(ledger.until(last // 2), epoch_folder(folder, last // 2))
         epochs = [("epoch", one) for one in enumerate(curve, start=1)]
         for message in (("started", None), *epochs, ("outcome", outcome)):
-            owner.on_trial_result(str(i), {"message": message})
+            owner.on_trial_result(str(i), {"message": [message]})
         owner.on_trial_complete(str(i))

@@ -46,9 +46,9 @@ def test_a_driver_counts_what_it_hears_of_and_reads_the_study_no_more(
         monkeypatch.setattr(Sweep, name, None)  # nothing that reads them works from here on
     search, reported = ToldTrials(driver), {"valid_ser": 0.5}
     assert search.ask("runs") is not None
-    driver.on_trial_result("runs", {"message": ("epoch", (1, reported | _costs(HOUR / 8)))})
+    driver.on_trial_result("runs", {"message": [("epoch", (1, reported | _costs(HOUR / 8)))]})
     assert search.ask("more") is not None, "1.375 of 2 hours"
-    driver.on_trial_result("runs", {"message": ("epoch", (2, reported | _costs(HOUR)))})
+    driver.on_trial_result("runs", {"message": [("epoch", (2, reported | _costs(HOUR)))]})
     assert search.ask("no more") is None, "2.25 of 2 hours, of which one trial's are not told to the study yet"
     search.tell("runs", result(**_costs(HOUR * 1.5), trial_seconds=9.0), None, [])
     monkeypatch.undo()

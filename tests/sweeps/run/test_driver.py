@@ -213,7 +213,7 @@ def test_a_trial_without_enough_memory_goes_on_once_and_fails_the_second_time(tm
     for session in ("first", "second"):
         search = trials(one, known, tmp_path / session)
         suggest(search, "a")
-        search.driver.on_trial_result("a", {"message": ("left", SHORT_OF_MEMORY)})
+        search.driver.on_trial_result("a", {"message": [("left", SHORT_OF_MEMORY)]})
         search.driver.on_trial_complete("a")
         assert search.driver.stopped == (SHORT_OF_MEMORY if session == "first" else None)
         assert requeue_interrupted(known) == (0 if session == "first" else 1)
@@ -267,7 +267,7 @@ def test_no_process_is_asked_for_that_a_trials_end_would_end_in_its_start(tmp_pa
     told = studies.trials(studies.sweep_of(one, tmp_path), one, study=study(one), max_running=lambda: 4)
 
     def runs(name: str) -> None:
-        told.driver.on_trial_result(name, {"message": ("news", News())})
+        told.driver.on_trial_result(name, {"message": [("news", News())]})
 
     assert [told.ask(name) is not None for name in "abcd"] == [True] * 4, (
         "nothing has ended, so all are asked for at once"

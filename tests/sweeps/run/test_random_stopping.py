@@ -244,7 +244,7 @@ def test_a_refused_or_interrupted_candidate_is_tracked_and_shown_unless_its_numb
     assert search.ask("b") is not None
     headings = {file.read_text().partition(" after")[0] for file in sweep.folder.glob("trials/*/config.yaml")}
     assert headings == {"# Trial 0 of sweep one"}, "a number of its own would tell how many came before"
-    search.driver.on_trial_result("a", {"message": ("left", "interrupted")})
+    search.driver.on_trial_result("a", {"message": [("left", "interrupted")]})
     search.driver.on_trial_complete("a")
     captured = capsys.readouterr()
     if secret:

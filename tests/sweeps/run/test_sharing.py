@@ -79,8 +79,8 @@ def test_who_else_is_there_is_seen_and_named(ray_cluster: str, monkeypatch: pyte
 
 def _one_trial(config: dict[str, Any]) -> None:
     number = config["suggestion"].number
-    tune.report({"message": ("started", None), "number": number})
-    tune.report({"message": ("outcome", studies.result()), "number": number})
+    tune.report({"message": [("started", None)], "number": number})
+    tune.report({"message": [("outcome", studies.result())], "number": number})
 
 
 def test_tune_waits_for_its_part_and_runs_them_all(long_story: None, ray_cluster: str, tmp_path: Path) -> None:
