@@ -33,6 +33,7 @@ from transformers.utils import logging
 
 from edp.spec import UserError
 from trainables.config import BERTSpec
+from trainables.features.precision import frozen_type
 from trainables.features.word_pieces import MAX_PIECES
 from trainables.records.files import one_line
 
@@ -170,11 +171,14 @@ def cut(config: PreTrainedConfig, layers: int) -> None:
         config.layer_types = config.layer_types[:layers]
 
 
-def load_encoder(folder: Path, name: str, *, dropout: float, layers: int | None = None) -> PreTrainedModel:
-    """Load the encoder in a folder, in float32.
+def load_encoder(
+    folder: Path, name: str, *, dropout: float, layers: int | None = None, device: torch.device | None = None
+) -> PreTrainedModel:
+    """Load the encoder in a folder onto the CPU, in float32.
 
     Args:
         layers: number of first layers to keep; None: all of them.
+        device: where the encoder will run frozen, in the type that `frozen_type` gives; None: float32, for training.
 
     Raises:
         UserError: as `read_config` and `check_layers`, and for weights that are missing or of another architecture.
@@ -184,10 +188,10 @@ def load_encoder(folder: Path, name: str, *, dropout: float, layers: int | None 
     _set_dropout(config, dropout if fills_gaps(config) else 0.0)
     if layers is not None:
         cut(config, layers)
-    kind = _class(config)
+    kind, dtype = _class(config), torch.float32 if device is None else frozen_type(config, device)
     try:
         with quiet():
-            options: dict[str, Any] = {"dtype": torch.float32, "output_loading_info": True, **_without_pooler(kind)}
+            options: dict[str, Any] = {"dtype": dtype, "output_loading_info": True, **_without_pooler(kind)}
             loaded: Any = kind.from_pretrained(folder, config=config, ignore_mismatched_sizes=True, **options)
     except Exception as error:
         raise _refused(name, f"its weights cannot be read ({one_line(error)})") from None

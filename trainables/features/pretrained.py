@@ -16,12 +16,14 @@ from fnmatch import fnmatch
 from importlib import metadata
 from pathlib import Path
 
+import torch
 from tokenizers import Tokenizer, models
 from transformers import PreTrainedConfig
 
 from edp.spec import UserError
 from trainables.config import BERTSpec
 from trainables.features.encoder_architecture import check_layers, fills_gaps, most_pieces, read_config, reads_left
+from trainables.features.precision import frozen_device, frozen_type
 from trainables.features.word_pieces import WordPieces, lower_case_tokenizer
 from trainables.records.files import digest, one_line
 
@@ -251,6 +253,8 @@ def check_pretrained(spec: BERTSpec) -> list[str | int]:
     check_states(spec, read_config(folder, name))
     pretrained_pieces(name, spec.prompt)
     asked: list[str | int] = [spec.prompt] if spec.prompt else []
+    if spec.features is not None and frozen_type(read_config(folder, name), frozen_device()) == torch.bfloat16:
+        asked.append("bfloat16")
     if name == MINILM:
         return [*asked, *SHA256.values()]
     if not _is_local(name):

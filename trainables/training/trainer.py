@@ -20,8 +20,8 @@ from edp.spec import UserError
 from trainables.config import TrialSpec
 from trainables.features.batch import Batch
 from trainables.features.encoded_corpus import EncodedCorpus
+from trainables.features.precision import in_bfloat16
 from trainables.models import JointModel
-from trainables.models.joint import in_bfloat16
 from trainables.records.job import TrialFailed
 from trainables.training.batches import BatchSampler, Chunk, Chunker
 from trainables.training.checkpoint import Checkpoint, spec_key

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from trainables.models.joint import in_bfloat16
+from trainables.features.precision import in_bfloat16
 
 CPU = torch.device("cpu")
 

@@ -1,0 +1,33 @@
+"""The types of an encoder's weights and products: bfloat16 where a device multiplies it in hardware, or float32."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from trainables.config import Precision
+
+
+def in_bfloat16(precision: Precision, device: torch.device) -> bool:
+    """Return True if training on this device takes products in bfloat16."""
+    if precision != "auto":
+        return precision == "bfloat16"
+    if device.type == "cuda":
+        return torch.cuda.is_bf16_supported(including_emulation=False)
+    return any(has and "bf16" in name for name, has in torch.cpu.get_capabilities().items())
+
+
+def frozen_device() -> torch.device:
+    """Return the device that computes the states of a frozen encoder in this process: a GPU if there is one."""
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def frozen_type(config: Any, device: torch.device) -> torch.dtype:
+    """Return the type of a frozen encoder's weights on a device: bfloat16 if its `config.json` says so, else float32.
+
+    A device that does not multiply bfloat16 in hardware takes some fifty times as long with it, and gets float32. So do
+    weights that were saved in float16, whose range the values between a model's layers may exceed.
+    """
+    low = config.dtype == torch.bfloat16 and in_bfloat16("auto", device)
+    return torch.bfloat16 if low else torch.float32
