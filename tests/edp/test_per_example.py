@@ -203,6 +203,19 @@ def test_what_only_looks_like_a_taught_layer_is_refused(model: nn.Module, reason
         record_per_example(model)
 
 
+def test_layers_with_the_same_input_share_its_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    query, value = nn.Linear(40, 40), nn.Linear(40, 40)
+    model = nn.ModuleList([query, value])
+    recorder, x_btd = record_per_example(model), torch.randn(3, 7, 40)
+    taken: list[Tensor] = []
+    take = Rows.take
+    monkeypatch.setattr(Rows, "take", lambda self, x: (taken.append(x), take(self, x))[1])
+    with recorder.examples(torch.tensor([0, 0, 1]), 2):
+        found = query(x_btd) + value(x_btd) + query.weight.new_zeros(())
+    found.sum().backward()
+    assert len(taken) == 3, "two gradients and one input"
+
+
 class Reuses(Small):
     def forward(self, x: Tensor) -> Tensor:
         return super().forward(self.first(x)[..., :3])

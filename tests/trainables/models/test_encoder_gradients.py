@@ -21,6 +21,7 @@ from trainables.config import BERTSpec, TrialSpec
 from trainables.features.encoder_architecture import read_config
 from trainables.features.pretrained import pretrained_folder
 from trainables.models.bert import clipping_fault
+from trainables.models.gradient_checkpointing import checkpoint_layers
 
 CLIPPABLE = sorted(KINDS.keys() - {"deberta-v2", "mpnet"})
 
@@ -43,7 +44,24 @@ def test_those_of_adapters_are_too_whatever_they_adapt(kind: str, target: str, t
     compare_with_a_loop(spec, tmp_path)
 
 
-def compare_with_a_loop(spec: BERTSpec, tmp_path: Path) -> None:
+CHECKPOINTED: dict[str, dict[str, Any]] = {
+    **{f"{kind}'s lora": {"trainable": "lora", "lora_target": "all"} for kind in (*FROZEN_KINDS, *CLIPPABLE, "mpnet")},
+    **{kind: {} for kind in CLIPPABLE},
+    "bert's last layers": {"trainable": "top_k", "top_layers": 2},
+    "modernbert's last layers": {"trainable": "top_k", "top_layers": 2},
+    "roberta's biases": {"trainable": "bitfit"},
+}
+
+
+@pytest.mark.parametrize("name", CHECKPOINTED.keys() - {"gpt2's lora"})
+def test_those_of_layers_that_run_again_are_too(name: str, tmp_path: Path) -> None:
+    kind, changes = name.partition("'")[0], CHECKPOINTED[name]
+    folder = (make_frozen if kind in FROZEN_KINDS else make_encoder)(kind, tmp_path / "made")
+    spec = spec_of(folder, dropout=0.1, sentence="last", **changes)
+    compare_with_a_loop(spec, tmp_path, checkpointing=True)
+
+
+def compare_with_a_loop(spec: BERTSpec, tmp_path: Path, *, checkpointing: bool = False) -> None:
     micro_batch_b = torch.tensor([0, 1, 2, 3, 4, 0, 1, 2, 3, 4, 0, 0])
     corpus, net = built(spec, tmp_path)
     net = net.double().train()
@@ -54,6 +72,8 @@ def compare_with_a_loop(spec: BERTSpec, tmp_path: Path) -> None:
     factor_m = torch.rand(5, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
     squares_mk, sums = literal(net, corpus, micro_batch_b, factor_m)
     net.recorder = recorder = record_per_example(net)
+    if checkpointing:
+        checkpoint_layers(net)
     weight_b = 1 / torch.bincount(micro_batch_b).double()[micro_batch_b]
     with recorder.examples(micro_batch_b, 5):
         loss_b = net(batch_of(corpus, EXAMPLES, torch.float64))
