@@ -95,13 +95,23 @@ def check_trainable(model: BERTSpec, config: PreTrainedConfig) -> None:
     if model.trainable not in ("lora", "heads"):
         raise UserError(
             f"model.trainable = {model.trainable}: model.pretrained = {model.pretrained}, of type {config.model_type}, "
-            "is no encoder such as BERT; allowed: heads, lora"
+            f"is no encoder such as BERT{_tied(config) if model.trainable == 'all' else ''}; allowed: heads, lora"
         )
     if model.sentence == "first":
         raise UserError(
             f"model.sentence = first: model.pretrained = {model.pretrained}, of type {config.model_type}, has nothing "
             "to say at its first sub-word; allowed: last, mean"
         )
+
+
+def _tied(config: PreTrainedConfig) -> str:
+    """Return words for a tensor that two layers of an architecture share, as T5's embedding; empty if there is none."""
+    with torch.device("meta"):
+        names: dict[int, str] = {}
+        for name, parameter in empty_encoder(config).named_parameters(remove_duplicate=False):
+            if names.setdefault(id(parameter), name) != name:
+                return f", and would train {names[id(parameter)]} twice, which is {name} too"
+    return ""
 
 
 def without_cache(config: PreTrainedConfig) -> dict[str, bool]:

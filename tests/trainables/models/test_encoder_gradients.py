@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import AlbertConfig
+from transformers import AlbertConfig, LlamaConfig, LlamaForCausalLM, T5Config, T5EncoderModel
 
-from edp.per_example import record_per_example
+from edp.per_example import UnsupportedLayer, record_per_example
 from edp.spec import UserError
 from sweeps.run.prepare import check_encoders
 from tests.conftest import Command
@@ -216,3 +216,25 @@ def test_noise_on_bfloat16_products_is_that_on_others(kind: str, tmp_path: Path)
     clip, difference = spec.edp.C, gradients["bfloat16"] - gradients["float32"]
     assert float(gradients["float32"].norm()) > 1000 * clip, "nearly all of it is noise"
     assert 0 < float(difference.norm()) < 0.2 * clip, "of five clipped gradients, not of the noise"
+
+
+def test_a_tied_embedding_that_would_be_trained_twice_is_named() -> None:
+    sizes: dict[str, Any] = {"vocab_size": 30, "hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1}
+    whole = LlamaForCausalLM(LlamaConfig(**sizes, num_attention_heads=2, tie_word_embeddings=True))
+    with pytest.raises(
+        UnsupportedLayer,
+        match=r"lm_head\.weight is the same tensor as model\.embed_tokens\.weight: .*; allowed: freeze",
+    ):
+        record_per_example(whole)
+    t5 = T5EncoderModel(T5Config(vocab_size=30, d_model=8, d_kv=4, d_ff=8, num_layers=1, num_heads=2))
+    with pytest.raises(UnsupportedLayer, match=r"encoder\.embed_tokens\.weight is the same tensor as shared\.weight: "):
+        record_per_example(t5)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in FROZEN_KINDS if kind != "gpt2"])
+def test_no_adapter_trains_a_tensor_that_is_tied(kind: str, tmp_path: Path) -> None:
+    folder = make_frozen(kind, tmp_path / "made", tie_word_embeddings=True)
+    net = built(spec_of(folder, trainable="lora", lora_target="all", sentence="last"), tmp_path)[1]
+    every = [(name, p) for name, p in net.named_parameters(remove_duplicate=False) if p.requires_grad]
+    assert len({id(p) for _, p in every}) == len(every)
+    assert not any("embed" in name or "shared" in name or "lm_head" in name for name, _ in every)
