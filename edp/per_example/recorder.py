@@ -220,9 +220,15 @@ class GradientRecorder:
             write: writes their weighted sum.
 
         Raises:
-            RuntimeError: for a parameter that is recorded twice, whose norm would lack the cross terms.
+            RuntimeError: for a parameter that is recorded twice, whose norm would lack the cross terms, or that was
+                put in the place of another one since the recorder was made.
         """
         for parameter in parameters:
+            if id(parameter) not in self._layer:
+                raise RuntimeError(
+                    f"a parameter of shape {tuple(parameter.shape)} is none that record_per_example saw: it was "
+                    "replaced, as sharding (FSDP) does; allowed: whole parameters, the same in every step"
+                )
             if id(parameter) in self._recorded:
                 raise RuntimeError(
                     f"{self._names[id(parameter)]} was used twice in a forward pass: the norm of its gradient would be "

@@ -9,8 +9,8 @@ import ray
 
 from trainables.config import BERTSpec, ModelSpec
 from trainables.features.compute_states import all_state_names, in_turn, missing_states, write_states
+from trainables.features.device import frozen_device
 from trainables.features.encoded_corpus import EncodedCorpus
-from trainables.features.precision import frozen_device
 from trainables.features.states import has_name_scores
 from trainables.features.word_pieces import WordPieces
 

@@ -30,8 +30,8 @@ from edp.spec import UserError
 from trainables.config import BERTSpec, CorpusSpec, ModelSpec
 from trainables.corpora.labels import Labels
 from trainables.features.batch import Batch, PieceInputs, StateInputs
+from trainables.features.device import check_memory, frozen_device
 from trainables.features.encoded_corpus import EncodedCorpus
-from trainables.features.precision import frozen_device
 from trainables.features.states import Moments, has_states, moments_file, state_names, whitened
 from trainables.features.token_features import Features, encode_utterances, public_tokens
 from trainables.records.files import atomic_write
@@ -56,7 +56,7 @@ def load_frozen(
 ) -> PreTrainedModel:
     """Load the encoder in `folder`, or else the one that `spec.pretrained` names, for evaluation on `device`.
 
-    It is on the CPU, in the type that `trainables.features.precision.frozen_type` gives for the device.
+    It is on the CPU, in the type that `trainables.features.device.frozen_type` gives for the device.
 
     Raises:
         UserError: for an encoder that is not available, or has fewer layers than the spec's features need.
@@ -82,14 +82,7 @@ def frozen_encoder(spec: BERTSpec) -> PreTrainedModel:
     """
     device = frozen_device()
     encoder: Any = load_frozen(spec, device=device)
-    if device.type == "cpu":
-        return encoder
-    needed, free = sum(p.numel() * p.element_size() for p in encoder.parameters()), torch.cuda.mem_get_info()[0]
-    if needed > free:
-        raise UserError(
-            f"model.pretrained = {spec.pretrained}: its weights take {needed / 2**30:.1f} GiB, and the GPU has "
-            f"{free / 2**30:.1f} GiB free; allowed: fewer model.layers, a smaller model, or a process without the GPU"
-        )
+    check_memory(encoder, device, str(spec.pretrained), "or a process without the GPU")
     return encoder.to(device)
 
 

@@ -33,7 +33,7 @@ from transformers.utils import logging
 
 from edp.spec import UserError
 from trainables.config import BERTSpec
-from trainables.features.precision import frozen_type
+from trainables.features.device import frozen_type
 from trainables.features.word_pieces import MAX_PIECES
 from trainables.records.files import one_line
 

@@ -22,8 +22,8 @@ from transformers import PreTrainedConfig
 
 from edp.spec import UserError
 from trainables.config import BERTSpec
+from trainables.features.device import frozen_device, frozen_type
 from trainables.features.encoder_architecture import check_layers, fills_gaps, most_pieces, read_config, reads_left
-from trainables.features.precision import frozen_device, frozen_type
 from trainables.features.word_pieces import WordPieces, lower_case_tokenizer
 from trainables.records.files import digest, one_line
 

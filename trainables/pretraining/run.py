@@ -28,9 +28,9 @@ from transformers import PreTrainedModel
 from edp.spec import UserError
 from trainables.config import Device
 from trainables.corpora import Utterance
+from trainables.features.device import in_bfloat16
 from trainables.features.encoder_architecture import fills_gaps, load_encoder, quiet, read_config
 from trainables.features.name_scores import NAMES
-from trainables.features.precision import in_bfloat16
 from trainables.features.pretrained import pretrained_folder, pretrained_pieces
 from trainables.features.word_pieces import WordPieces
 from trainables.pretraining.data import Pool, stage_batches

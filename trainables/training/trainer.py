@@ -19,8 +19,8 @@ from edp.sampling import Indices, Step
 from edp.spec import UserError
 from trainables.config import TrialSpec
 from trainables.features.batch import Batch
+from trainables.features.device import in_bfloat16
 from trainables.features.encoded_corpus import EncodedCorpus
-from trainables.features.precision import in_bfloat16
 from trainables.models import JointModel
 from trainables.models.gradient_checkpointing import checkpoint_layers
 from trainables.records.job import TrialFailed

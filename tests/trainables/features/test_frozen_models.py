@@ -348,7 +348,7 @@ def test_weights_in_bfloat16_take_half_of_a_gpus_memory(
     for hardware, each in ((True, 2), (False, 4)):
         monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation, has=hardware: has)
         for spare, fits in ((0, True), (-1, False)):
-            monkeypatch.setattr(torch.cuda, "mem_get_info", lambda free=weights * each + spare: (free, free))
+            monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _, free=weights * each + spare: (free, free))
             frozen_encoder.cache_clear()
             if fits:
                 assert frozen_encoder(spec_of(folder))[1].type == "cuda"

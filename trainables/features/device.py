@@ -1,11 +1,13 @@
-"""The types of an encoder's weights and products: bfloat16 where a device multiplies it in hardware, or float32."""
+"""The device of an encoder: the types that it multiplies in hardware, and whether the weights fit into its memory."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import torch
+from torch import nn
 
+from edp.spec import UserError
 from trainables.config import Precision
 
 
@@ -31,3 +33,25 @@ def frozen_type(config: Any, device: torch.device) -> torch.dtype:
     """
     low = config.dtype == torch.bfloat16 and in_bfloat16("auto", device)
     return torch.bfloat16 if low else torch.float32
+
+
+def check_memory(model: nn.Module, device: torch.device, name: str, instead: str) -> None:
+    """Raise if a model's weights, in their types, take more than the free memory of a GPU.
+
+    One process holds a whole model, on one device (`docs/models.md` has the reason).
+
+    Args:
+        name: the user's name for the pretrained model.
+        instead: what is allowed besides smaller models.
+
+    Raises:
+        UserError: with both sizes.
+    """
+    if device.type != "cuda":
+        return
+    needed, free = sum(p.numel() * p.element_size() for p in model.parameters()), torch.cuda.mem_get_info(device)[0]
+    if needed > free:
+        raise UserError(
+            f"model.pretrained = {name}: its weights take {needed / 2**30:.1f} GiB, and the GPU has "
+            f"{free / 2**30:.1f} GiB free; allowed: fewer model.layers, a smaller model, {instead}"
+        )
