@@ -1,8 +1,9 @@
 """Compute states of a frozen encoder: of an encoded corpus, their moments on public corpora, and of new utterances.
 
 A state's name says what it is: `token_first_2` is the state of a word's first sub-word after layer 2, and
-`sentence_mean_last` the mean of all states of an utterance after the last layer, including special sub-words. If it
-ends with `_both`, a decoder has read both directions.
+`sentence_mean_last` the mean of all states of an utterance after the last layer, including special sub-words;
+`sentence_own_last` is the one of these that the model's folder names. If it ends with `_both`, a decoder has read both
+directions.
 
 Functions import `transformers` themselves, since that takes seconds.
 
@@ -127,6 +128,7 @@ def hidden_states(encoder: PreTrainedModel, batch: Batch, names: Sequence[str]) 
     found = []
     for name in names:
         kind, read, layer, *way = name.split("_")
+        read = encoder.config.sentence_pooling if read == "own" else read
         state_bsh = states[bool(way)][-1 if layer == "last" else int(layer)].float()
         if kind == "sentence":
             row_b = torch.arange(len(state_bsh), device=device)

@@ -46,11 +46,16 @@ def read_config(folder: Path, name: str) -> PreTrainedConfig:
 
     Raises:
         UserError: for a model that reads no text or is unknown to `transformers`; code in the folder is never run.
+
+    Returns:
+        The architecture. If the folder is that of an embedding model, its `sentence_pooling` is what `_pooling` found.
     """
     try:
         config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
     except Exception as error:  # a folder from elsewhere can fail in any way
         raise _refused(name, f"its config.json cannot be read ({one_line(error)})") from None
+    if (pooling := _pooling(folder, name)) is not None:
+        config.sentence_pooling = pooling  # a saved encoder takes it along
     kind = config.model_type
     if _is_text_encoder(config):
         return config
@@ -63,6 +68,31 @@ def read_config(folder: Path, name: str) -> PreTrainedConfig:
     if fills_gaps(config) and getattr(config, "is_decoder", False):
         raise _refused(name, f"type {kind} is made a decoder by is_decoder = true")
     return config
+
+
+POOLING = Path("1_Pooling") / "config.json"
+"""The file in which `sentence-transformers` says how an embedding model makes one vector of its states."""
+_POOLINGS = {"mean": "mean", "mean_tokens": "mean", "cls": "first", "cls_token": "first", "lasttoken": "last"}
+
+
+def _pooling(folder: Path, name: str) -> str | None:
+    """Return the value of `model.features.sentence` that a model was trained with, None if its folder does not say so.
+
+    A way that has no value is returned in the file's own words, such as `max_tokens`, or as `nothing`.
+
+    Raises:
+        UserError: for a file that cannot be read.
+    """
+    if not (folder / POOLING).is_file():
+        return None
+    try:
+        found: dict[str, Any] = json.loads((folder / POOLING).read_text(encoding="utf-8"))
+        mode = found.get("pooling_mode")
+        chosen = [key.removeprefix("pooling_mode_") for key in found if key[:13] == "pooling_mode_" and found[key]]
+    except (OSError, ValueError, AttributeError) as error:
+        raise _refused(name, f"its {POOLING} cannot be read ({one_line(error)})") from None
+    ways = " + ".join([mode] if isinstance(mode, str) else chosen)
+    return _POOLINGS.get(ways, ways or "nothing")
 
 
 def fills_gaps(config: PreTrainedConfig) -> bool:
