@@ -239,7 +239,7 @@ def check_states(spec: BERTSpec, config: PreTrainedConfig) -> None:
         for field, value, others in (("word", features.word, "last"), ("sentence", sentence, "mean, last")):
             if value == "first":
                 raise UserError(
-                    f"model.features.{field} = {getattr(features, field)}: {own}has read only what is before its first "
+                    f"model.features.{field} = {getattr(features, field)}: {own}has read only what is before the first "
                     f"sub-word; allowed: {others}, or model.features.attention = both"
                 )
     if features is not None and features.attention == "both" and not reads_left(config):

@@ -419,7 +419,7 @@ def test_an_embedding_models_own_pooling_is_read_from_its_folder(
         (
             "llama",
             FLAGS | {"pooling_mode_cls_token": True},
-            "sentence = own: .* has read only what is before its first",
+            "sentence = own: .* has read only what is before the first",
         ),
         ("llama", "{", r"its 1_Pooling/config\.json cannot be read \("),
         ("llama", "[]", r"its 1_Pooling/config\.json cannot be read \("),
