@@ -26,9 +26,9 @@ def trainable(layer: nn.Module, name: str) -> list[nn.Parameter]:
 def linear(recorder: GradientRecorder, layer: nn.Linear, x: Tensor) -> Tensor:
     """Record a linear layer with an input (B, …, I). LoRA's adapters are such layers, too."""
     weights, biases = trainable(layer, "weight"), trainable(layer, "bias")
-    kept, rows = x.detach(), recorder.rows(x, layer)
+    rows = recorder.rows(x, layer)
 
-    def record(g: Tensor) -> None:
+    def record(g: Tensor, kept: Tensor) -> None:
         if weights and recorder.one_each and rows.holds_gradients(layer.in_features, layer.out_features):
             # Multiply padding too: for a narrow layer that costs less than gathering the rows.
             g_bto, x_bti = (y.reshape(len(y), -1, y.shape[-1]).to(layer.weight.dtype) for y in (g, kept))
@@ -44,7 +44,7 @@ def linear(recorder: GradientRecorder, layer: nn.Linear, x: Tensor) -> Tensor:
             recorder.record_gradient(biases[0], rows.sums(g_no))
 
     output = F.linear(x, layer.weight.detach(), None if layer.bias is None else layer.bias.detach())
-    return recorder.hook(output, [*weights, *biases], record)
+    return recorder.hook(output, [*weights, *biases], record, x.detach())
 
 
 @register_layer(nn.LayerNorm)
@@ -56,9 +56,8 @@ def layer_norm(recorder: GradientRecorder, layer: nn.LayerNorm, x: Tensor) -> Te
     weight = None if layer.weight is None else layer.weight.detach()
     bias = None if layer.bias is None else layer.bias.detach()
     output, mean, rstd = torch.ops.aten.native_layer_norm(x, layer.normalized_shape, weight, bias, layer.eps)
-    kept, mean, rstd = x.detach(), mean.detach(), rstd.detach()
 
-    def record(g: Tensor) -> None:
+    def record(g: Tensor, kept: Tensor, mean: Tensor, rstd: Tensor) -> None:
         between = tuple(range(1, g.dim() - axes))
 
         def summed(values: Tensor) -> Tensor:
@@ -69,7 +68,7 @@ def layer_norm(recorder: GradientRecorder, layer: nn.LayerNorm, x: Tensor) -> Te
         if biases:
             recorder.record_gradient(biases[0], summed(g).to(biases[0].dtype))
 
-    return recorder.hook(output, [*weights, *biases], record)
+    return recorder.hook(output, [*weights, *biases], record, x.detach(), mean.detach(), rstd.detach())
 
 
 @register_layer(nn.Embedding)

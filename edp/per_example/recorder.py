@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import torch
@@ -145,6 +145,24 @@ class GradientRecorder:
         finally:
             self._lengths_b = before
 
+    def recomputing(self) -> AbstractContextManager[None]:
+        """Return a context in which a layer of this forward pass may run again, for gradient checkpointing.
+
+        Its rules then save the same tensors. They record nothing: no gradient reaches the second run's outputs.
+        """
+        now = self._recording, self._lengths_b
+
+        @contextmanager
+        def again() -> Iterator[None]:
+            before = self._recording, self._lengths_b
+            self._recording, self._lengths_b = now
+            try:
+                yield
+            finally:
+                self._recording, self._lengths_b = before
+
+        return again()
+
     def rows(self, x: Tensor, layer: nn.Module) -> Rows:
         """Return the rows of a layer's input (B, …, d), flattened; without padding for an input (B, T, d).
 
@@ -180,14 +198,18 @@ class GradientRecorder:
 
     # For the rules of the layers.
 
-    def hook(self, output: Tensor, parameters: Sequence[nn.Parameter], record: Callable[[Tensor], None]) -> Tensor:
-        """Return `output` with a backward hook that calls `record` with its gradient.
+    def hook(
+        self, output: Tensor, parameters: Sequence[nn.Parameter], record: Callable[..., None], *kept: Tensor
+    ) -> Tensor:
+        """Return `output` with a backward hook that calls `record` with its gradient and the tensors `kept`.
 
         Args:
             output: made from `Parameter.detach()` of `parameters`, so that autograd makes no gradient of them.
             parameters: they get a gradient of None from autograd: DDP must see that the backward pass reached them.
+            kept: detached tensors that autograd saves for `record`. Gradient checkpointing frees them until the
+                backward pass; tensors in the closure of `record` would stay in memory.
         """
-        hooked: Tensor = _BackwardHook.apply(output, record, *parameters)
+        hooked: Tensor = _BackwardHook.apply(output, record, len(kept), *kept, *parameters)
         return hooked
 
     def record(self, parameters: Sequence[nn.Parameter], squares_m: Tensor, write: Write) -> None:
@@ -198,9 +220,15 @@ class GradientRecorder:
             write: writes their weighted sum.
 
         Raises:
-            RuntimeError: for a parameter that is recorded twice, whose norm would lack the cross terms.
+            RuntimeError: for a parameter that is recorded twice, whose norm would lack the cross terms, or that was
+                put in the place of another one since the recorder was made.
         """
         for parameter in parameters:
+            if id(parameter) not in self._layer:
+                raise RuntimeError(
+                    f"a parameter of shape {tuple(parameter.shape)} is none that record_per_example saw: it was "
+                    "replaced, as sharding (FSDP) does; allowed: whole parameters, the same in every step"
+                )
             if id(parameter) in self._recorded:
                 raise RuntimeError(
                     f"{self._names[id(parameter)]} was used twice in a forward pass: the norm of its gradient would be "
@@ -276,7 +304,9 @@ class GradientRecorder:
         Layers with the same input (query, key and value, or their adapters) share both.
         """
         for known, its_rows, packed in self._packed:
-            if known is x and its_rows is rows:
+            # Autograd may return another object for the same numbers. They stay where they are while `known` lives.
+            same = known.data_ptr() == x.data_ptr() and known.shape == x.shape and known.stride() == x.stride()
+            if same and its_rows is rows and packed.x_ni.dtype == like.dtype:
                 return packed.x_ni, packed.gram
         packed = _Packed(rows, rows.take(x).to(like.dtype))
         self._packed.append((x, rows, packed))
@@ -334,11 +364,12 @@ def _put(out: Tensor, value: Tensor, add: bool) -> None:
 
 
 class _BackwardHook(torch.autograd.Function):
-    """The identity; its backward pass calls `record` with the gradient."""
+    """The identity; its backward pass calls `record` with the gradient and the kept tensors."""
 
     @staticmethod
-    def forward(ctx: Any, output: Tensor, record: Callable[[Tensor], None], *parameters: nn.Parameter) -> Tensor:
-        ctx.record, ctx.parameters = record, len(parameters)
+    def forward(ctx: Any, output: Tensor, record: Callable[..., None], kept: int, *tensors: Tensor) -> Tensor:
+        ctx.record, ctx.tensors = record, len(tensors)
+        ctx.save_for_backward(*tensors[:kept])
         return output.view_as(output)
 
     @staticmethod
@@ -346,6 +377,6 @@ class _BackwardHook(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         # Without autocast: products of a smaller type would be rounded after the clip, by more than it allows for.
         with torch.autocast(gradient.device.type, enabled=False):
-            ctx.record(gradient)
+            ctx.record(gradient, *ctx.saved_tensors)
         ctx.record = None
-        return gradient, None, *(None,) * ctx.parameters
+        return gradient, None, None, *(None,) * ctx.tensors

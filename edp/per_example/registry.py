@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from types import NoneType
 from typing import Any, TypeVar
@@ -78,9 +78,11 @@ def record_per_example(model: nn.Module) -> GradientRecorder:
         UnsupportedLayer: naming the first layer that has no rule, that shares a parameter, or that mixes examples.
     """
     refuse_mixing_layers(model)
+    owners = list(_owners(model, ""))
+    _refuse_shared_parameters(owners)
     recorder = GradientRecorder(model)
-    owner: dict[int, str] = {}
-    _attach(recorder, model, "", owner)
+    for name, layer in owners:
+        _attach(recorder, layer, name)
     return recorder
 
 
@@ -104,29 +106,50 @@ def refuse_mixing_layers(model: nn.Module) -> None:
             )
 
 
-def _attach(recorder: GradientRecorder, layer: nn.Module, name: str, owner: dict[int, str]) -> None:
-    """Replace the methods of registered layers at and below `layer`, outermost first."""
-    mine = [p for p in layer.parameters() if p.requires_grad]
-    if not mine:
+def _owners(layer: nn.Module, name: str) -> Iterator[tuple[str, nn.Module]]:
+    """Yield registered layers at and below `layer`, outermost first, and others with trainable parameters of their own.
+
+    What is below a registered layer is left out: its rule records that too.
+    """
+    if not any(p.requires_grad for p in layer.parameters()):
         return
+    registered = _rule_of(layer) is not None
+    if registered or any(p.requires_grad for p in layer.parameters(recurse=False)):
+        yield name, layer
+    if not registered:
+        for child, module in layer.named_children():
+            yield from _owners(module, f"{name}.{child}" if name else child)
+
+
+def _refuse_shared_parameters(owners: Sequence[tuple[str, nn.Module]]) -> None:
+    """Raise if two layers train one tensor, such as an embedding that is tied to the scores of a language model.
+
+    Each layer records the norm of its own part of the gradient. The norm of their sum also has their inner product.
+
+    Raises:
+        UnsupportedLayer: naming the tensor in both layers.
+    """
+    first: dict[int, tuple[str, str]] = {}
+    for name, layer in owners:
+        for inner, parameter in layer.named_parameters(recurse=_rule_of(layer) is not None):
+            full = f"{name}.{inner}" if name else inner
+            owner, known = first.setdefault(id(parameter), (name, full))
+            if parameter.requires_grad and owner != name:
+                raise UnsupportedLayer(
+                    f"{full} is the same tensor as {known}: "
+                    "the norm of its gradient would be wrong; allowed: freeze it, or layers with tensors of their own"
+                )
+
+
+def _attach(recorder: GradientRecorder, layer: nn.Module, name: str) -> None:
+    """Replace the method of a registered layer."""
     rule = _rule_of(layer)
     if rule is None:
-        if any(p.requires_grad for p in layer.parameters(recurse=False)):
-            known = ", ".join(sorted(kind.__name__ for kind in _rules))
-            raise UnsupportedLayer(
-                f"{name or 'the model itself'} ({type(layer).__name__}) has trainable parameters, and no rule records "
-                f"their gradients; allowed: {known}, or a rule of its own (edp.register_layer)"
-            )
-        for child, module in layer.named_children():
-            _attach(recorder, module, f"{name}.{child}" if name else child, owner)
-        return
-    for parameter in mine:
-        first = owner.setdefault(id(parameter), name)
-        if first != name:
-            raise UnsupportedLayer(
-                f"{name} shares a parameter with {first}: the norm of its gradient would be wrong; "
-                "allowed: layers with parameters of their own"
-            )
+        known = ", ".join(sorted(kind.__name__ for kind in _rules))
+        raise UnsupportedLayer(
+            f"{name or 'the model itself'} ({type(layer).__name__}) has trainable parameters, and no rule records "
+            f"their gradients; allowed: {known}, or a rule of its own (edp.register_layer)"
+        )
     function, method = rule
     if not isinstance(vars(layer).get(method), _RecordedMethod | NoneType):
         raise UnsupportedLayer(

@@ -39,7 +39,7 @@ _OTHER = {"name": "video", "utterances": 2000}
 OURS = ("sgd", "edp", "dpsgd", "dpsgd_loop")
 OTHERS = ("plain", "opacus", "opacus-ghost")
 EDP_OPTIONS = ("noise", "alpha", "alpha_noise")
-TRAINING_OPTIONS = ("precision", "sub_chunks")
+TRAINING_OPTIONS = ("precision", "sub_chunks", "gradient_checkpointing")
 MODEL_OPTIONS = ("trainable",)
 OPTIONS = {
     "sgd": TRAINING_OPTIONS + MODEL_OPTIONS,

@@ -1,4 +1,4 @@
-"""States of a frozen encoder for all corpora of a sweep, computed once, on all CPUs of a running Ray cluster."""
+"""States of a frozen encoder for all corpora of a sweep, computed once: on a GPU, or all CPUs of a Ray cluster."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import ray
 
 from trainables.config import BERTSpec, ModelSpec
 from trainables.features.compute_states import all_state_names, in_turn, missing_states, write_states
+from trainables.features.device import frozen_device
 from trainables.features.encoded_corpus import EncodedCorpus
 from trainables.features.states import has_name_scores
 from trainables.features.word_pieces import WordPieces
@@ -38,7 +39,9 @@ def ensure_states(folders: Iterable[Path], models: Iterable[ModelSpec], say: Say
     for folder in folders:
         if folder != source:
             copy_moments(source, folder, names)
-    in_tasks = ray.is_initialized() and ray.cluster_resources().get("CPU", 1) >= 2
+    # A GPU here outruns the CPUs of the tasks, and has made the public moments in its own type.
+    on_cpus = frozen_device().type == "cpu"
+    in_tasks = on_cpus and ray.is_initialized() and ray.cluster_resources().get("CPU", 1) >= 2
     for folder in lacking:
         progress = progress_of(f"states of {folder.name.rpartition('-')[0]}", say)
         write_states(folder, model, names, progress=progress, run=_tasks if in_tasks else in_turn)

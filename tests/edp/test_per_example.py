@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
 from torch.testing import assert_close
 
 from edp import EDPHook, EDPSpec, one_bucket_ddp, shuffled_epoch
@@ -192,7 +194,7 @@ class Tied(nn.Module):
     ("model", "reason"),
     [
         (Doubled(3, 3), "Doubled"),
-        (Tied(), "write shares a parameter with read"),
+        (Tied(), r"write\.weight is the same tensor as read\.weight: .* allowed: freeze it, or"),
         (nn.LSTM(3, 3), "LSTM"),
         (nn.MultiheadAttention(4, 2), "MultiheadAttention"),
         (nn.Sequential(nn.utils.parametrizations.weight_norm(nn.Linear(3, 3))), r"0 \(ParametrizedLinear\)"),
@@ -201,6 +203,36 @@ class Tied(nn.Module):
 def test_what_only_looks_like_a_taught_layer_is_refused(model: nn.Module, reason: str) -> None:
     with pytest.raises(UnsupportedLayer, match=reason):
         record_per_example(model)
+
+
+@pytest.mark.filterwarnings("ignore:.*pre_backward.*|.*FSDP.*:UserWarning")
+@pytest.mark.parametrize("first", ["sharded", "recorded"])
+def test_sharded_parameters_are_refused(first: str) -> None:
+    model = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2))
+    with alone():
+        recorder = record_per_example(model) if first == "recorded" else None
+        for layer in (*model, model):
+            fully_shard(layer, mesh=init_device_mesh("cpu", (1,)))
+        recorder = recorder or record_per_example(model)
+        with recorder.examples(torch.arange(2), 2):
+            loss = model(torch.ones(2, 5, 3)).sum()
+        with pytest.raises(
+            RuntimeError, match=r"a parameter of shape \(2, 4\) is none .* sharding \(FSDP\) does; allowed:"
+        ):
+            loss.backward()
+
+
+def test_layers_with_the_same_input_share_its_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    query, value = nn.Linear(40, 40), nn.Linear(40, 40)
+    model = nn.ModuleList([query, value])
+    recorder, x_btd = record_per_example(model), torch.randn(3, 7, 40)
+    taken: list[Tensor] = []
+    take = Rows.take
+    monkeypatch.setattr(Rows, "take", lambda self, x: (taken.append(x), take(self, x))[1])
+    with recorder.examples(torch.tensor([0, 0, 1]), 2):
+        found = query(x_btd) + value(x_btd) + query.weight.new_zeros(())
+    found.sum().backward()
+    assert len(taken) == 3, "two gradients and one input"
 
 
 class Reuses(Small):

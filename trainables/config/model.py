@@ -78,10 +78,10 @@ class FeaturesSpec(Frozen):
         Field(description="sub-word whose states are a token's; a decoder has read the whole token at its last one"),
     ] = "first"
     sentence: Annotated[
-        Literal["mean", "first", "last"],
+        Literal["mean", "first", "last", "own"],
         Field(
             description="an utterance's state, from the last layer: the mean over its sub-words, or that of the first "
-            "or the last one"
+            "or the last one; own: of these, what the folder of an embedding model says that it was trained with"
         ),
     ] = "mean"
     attention: Annotated[
@@ -221,9 +221,9 @@ class BERTSpec(Frozen):
                     f"model.{name} = {getattr(self, name):g} has no meaning without model.features; "
                     "allowed: 0, or heads on states that are computed once"
                 )
-        if self.name_prior and self.features is not None and self.features.sentence == "first":
+        if self.name_prior and self.features is not None and self.features.sentence != "mean":
             raise ValueError(
-                "model.features.sentence = first: scores of names are of the mean state; "
+                f"model.features.sentence = {self.features.sentence}: scores of names are of the mean state; "
                 "allowed: mean, or model.name_prior = 0"
             )
         if self.features is not None and self.trainable != "heads":

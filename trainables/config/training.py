@@ -129,6 +129,13 @@ class TrainingSpec(Frozen):
             "Does not change results",
         ),
     ] = None
+    gradient_checkpointing: Annotated[
+        bool,
+        Field(
+            description="keep only the inputs of a trained encoder's layers, and run each layer again in the backward "
+            "pass: less memory, about a third more time, the same results"
+        ),
+    ] = False
     sub_chunks: Annotated[
         int, Field(ge=1, description="chunks, sorted by length, that a worker's share of a step is processed in")
     ] = 1

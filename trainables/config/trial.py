@@ -99,6 +99,13 @@ class TrialSpec(Frozen):
                 f"training.batch_size = full leaves edp.sampling = {self.edp.sampling} nothing to draw; "
                 "allowed: edp.sampling=shuffle, or a number"
             )
+        if self.training.gradient_checkpointing and not (
+            isinstance(self.model, BERTSpec) and self.model.trainable != "heads"
+        ):
+            raise ValueError(
+                "training.gradient_checkpointing = true has no meaning without layers of an encoder that are trained; "
+                "allowed: false, or model.kind = bert with model.trainable = all, lora, bitfit or top_k"
+            )
         if self.edp.alpha == "public" and isinstance(self.model, BERTSpec) and self.model.features is not None:
             raise ValueError(
                 "edp.alpha = public has no meaning with model.features, whose heads read no words; "

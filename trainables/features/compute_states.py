@@ -1,8 +1,9 @@
 """Compute states of a frozen encoder: of an encoded corpus, their moments on public corpora, and of new utterances.
 
 A state's name says what it is: `token_first_2` is the state of a word's first sub-word after layer 2, and
-`sentence_mean_last` the mean of all states of an utterance after the last layer, including special sub-words. If it
-ends with `_both`, a decoder has read both directions.
+`sentence_mean_last` the mean of all states of an utterance after the last layer, including special sub-words;
+`sentence_own_last` is the one of these that the model's folder names. If it ends with `_both`, a decoder has read both
+directions.
 
 Functions import `transformers` themselves, since that takes seconds.
 
@@ -30,6 +31,7 @@ from edp.spec import UserError
 from trainables.config import BERTSpec, CorpusSpec, ModelSpec
 from trainables.corpora.labels import Labels
 from trainables.features.batch import Batch, PieceInputs, StateInputs
+from trainables.features.device import check_memory, frozen_device
 from trainables.features.encoded_corpus import EncodedCorpus
 from trainables.features.states import Moments, has_states, moments_file, state_names, whitened
 from trainables.features.token_features import Features, encode_utterances, public_tokens
@@ -50,8 +52,12 @@ _SCALE = 1 / 64
 Whitening has a scale of its own, so nothing else changes."""
 
 
-def load_frozen(spec: BERTSpec, folder: Path | None = None) -> PreTrainedModel:
-    """Load the encoder in `folder`, or else the one that `spec.pretrained` names, for evaluation.
+def load_frozen(
+    spec: BERTSpec, folder: Path | None = None, device: torch.device = torch.device("cpu")
+) -> PreTrainedModel:
+    """Load the encoder in `folder`, or else the one that `spec.pretrained` names, for evaluation on `device`.
+
+    It is on the CPU, in the type that `trainables.features.device.frozen_type` gives for the device.
 
     Raises:
         UserError: for an encoder that is not available, or has fewer layers than the spec's features need.
@@ -62,7 +68,7 @@ def load_frozen(spec: BERTSpec, folder: Path | None = None) -> PreTrainedModel:
     assert spec.pretrained is not None, "features need a pretrained encoder"
     folder = folder or frozen_folder(spec)
     check_states(spec, read_config(folder, spec.pretrained))
-    encoder: Any = load_encoder(folder, spec.pretrained, dropout=0.0, layers=spec.layers).eval()
+    encoder: Any = load_encoder(folder, spec.pretrained, dropout=0.0, layers=spec.layers, device=device).eval()
     if spec.features is not None and spec.features.attention == "both":
         check_both_ways(encoder, spec.pretrained)
     return encoder
@@ -75,30 +81,30 @@ def frozen_encoder(spec: BERTSpec) -> PreTrainedModel:
     Raises:
         UserError: as `load_frozen`, and for an encoder that is larger than the GPU's free memory.
     """
-    encoder: Any = load_frozen(spec)
-    if not torch.cuda.is_available():
-        return encoder
-    needed, free = sum(p.numel() * p.element_size() for p in encoder.parameters()), torch.cuda.mem_get_info()[0]
-    if needed > free:
-        raise UserError(
-            f"model.pretrained = {spec.pretrained}: its weights take {needed / 2**30:.1f} GiB, and the GPU has "
-            f"{free / 2**30:.1f} GiB free; allowed: fewer model.layers, a smaller model, or a process without the GPU"
-        )
-    return encoder.to("cuda")
+    device = frozen_device()
+    encoder: Any = load_frozen(spec, device=device)
+    check_memory(encoder, device, str(spec.pretrained), "or a process without the GPU")
+    return encoder.to(device)
 
 
 def encoder_digest(encoder: nn.Module) -> str:
-    """Return the SHA-256 of an encoder's weights and their names, whatever files they came from."""
+    """Return the SHA-256 of an encoder's weights and their names, whatever files they came from.
+
+    Weights in bfloat16 count as the same numbers in float32, so that the digest is the same on every device.
+    """
     digest = hashlib.sha256()
     for name, tensor in sorted(encoder.state_dict().items()):
         digest.update(f"{name} {tuple(tensor.shape)}\n".encode())
-        digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())
+        exact = tensor.float() if tensor.dtype == torch.bfloat16 else tensor
+        digest.update(exact.detach().cpu().contiguous().numpy().tobytes())
     return digest.hexdigest()
 
 
 @torch.inference_mode()
 def hidden_states(encoder: PreTrainedModel, batch: Batch, names: Sequence[str]) -> list[Tensor]:
     """Return the named states, float32: (B, T, H) for tokens, 0 beyond the utterance, and (B, H) for sentences.
+
+    The encoder computes them in the type of its weights.
 
     Raises:
         UserError: for states that are not finite in half precision, in which they are kept.
@@ -122,7 +128,8 @@ def hidden_states(encoder: PreTrainedModel, batch: Batch, names: Sequence[str]) 
     found = []
     for name in names:
         kind, read, layer, *way = name.split("_")
-        state_bsh = states[bool(way)][-1 if layer == "last" else int(layer)]
+        read = encoder.config.sentence_pooling if read == "own" else read
+        state_bsh = states[bool(way)][-1 if layer == "last" else int(layer)].float()
         if kind == "sentence":
             row_b = torch.arange(len(state_bsh), device=device)
             state = mean_state(state_bsh, mask_bs) if read == "mean" else state_bsh[row_b, place_b[read].to(device)]

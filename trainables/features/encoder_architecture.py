@@ -33,6 +33,7 @@ from transformers.utils import logging
 
 from edp.spec import UserError
 from trainables.config import BERTSpec
+from trainables.features.device import frozen_type
 from trainables.features.word_pieces import MAX_PIECES
 from trainables.records.files import one_line
 
@@ -45,11 +46,16 @@ def read_config(folder: Path, name: str) -> PreTrainedConfig:
 
     Raises:
         UserError: for a model that reads no text or is unknown to `transformers`; code in the folder is never run.
+
+    Returns:
+        The architecture. If the folder is that of an embedding model, its `sentence_pooling` is what `_pooling` found.
     """
     try:
         config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
     except Exception as error:  # a folder from elsewhere can fail in any way
         raise _refused(name, f"its config.json cannot be read ({one_line(error)})") from None
+    if (pooling := _pooling(folder, name)) is not None:
+        config.sentence_pooling = pooling  # a saved encoder takes it along
     kind = config.model_type
     if _is_text_encoder(config):
         return config
@@ -62,6 +68,31 @@ def read_config(folder: Path, name: str) -> PreTrainedConfig:
     if fills_gaps(config) and getattr(config, "is_decoder", False):
         raise _refused(name, f"type {kind} is made a decoder by is_decoder = true")
     return config
+
+
+POOLING = Path("1_Pooling") / "config.json"
+"""The file in which `sentence-transformers` says how an embedding model makes one vector of its states."""
+_POOLINGS = {"mean": "mean", "mean_tokens": "mean", "cls": "first", "cls_token": "first", "lasttoken": "last"}
+
+
+def _pooling(folder: Path, name: str) -> str | None:
+    """Return the value of `model.features.sentence` that a model was trained with, None if its folder does not say so.
+
+    A way that has no value is returned in the file's own words, such as `max_tokens`, or as `nothing`.
+
+    Raises:
+        UserError: for a file that cannot be read.
+    """
+    if not (folder / POOLING).is_file():
+        return None
+    try:
+        found: dict[str, Any] = json.loads((folder / POOLING).read_text(encoding="utf-8"))
+        mode = found.get("pooling_mode")
+        chosen = [key.removeprefix("pooling_mode_") for key in found if key[:13] == "pooling_mode_" and found[key]]
+    except (OSError, ValueError, AttributeError) as error:
+        raise _refused(name, f"its {POOLING} cannot be read ({one_line(error)})") from None
+    ways = " + ".join([mode] if isinstance(mode, str) else chosen)
+    return _POOLINGS.get(ways, ways or "nothing")
 
 
 def fills_gaps(config: PreTrainedConfig) -> bool:
@@ -94,13 +125,23 @@ def check_trainable(model: BERTSpec, config: PreTrainedConfig) -> None:
     if model.trainable not in ("lora", "heads"):
         raise UserError(
             f"model.trainable = {model.trainable}: model.pretrained = {model.pretrained}, of type {config.model_type}, "
-            "is no encoder such as BERT; allowed: heads, lora"
+            f"is no encoder such as BERT{_tied(config) if model.trainable == 'all' else ''}; allowed: heads, lora"
         )
     if model.sentence == "first":
         raise UserError(
             f"model.sentence = first: model.pretrained = {model.pretrained}, of type {config.model_type}, has nothing "
             "to say at its first sub-word; allowed: last, mean"
         )
+
+
+def _tied(config: PreTrainedConfig) -> str:
+    """Return words for a tensor that two layers of an architecture share, as T5's embedding; empty if there is none."""
+    with torch.device("meta"):
+        names: dict[int, str] = {}
+        for name, parameter in empty_encoder(config).named_parameters(remove_duplicate=False):
+            if names.setdefault(id(parameter), name) != name:
+                return f", and would train {names[id(parameter)]} twice, which is {name} too"
+    return ""
 
 
 def without_cache(config: PreTrainedConfig) -> dict[str, bool]:
@@ -170,11 +211,14 @@ def cut(config: PreTrainedConfig, layers: int) -> None:
         config.layer_types = config.layer_types[:layers]
 
 
-def load_encoder(folder: Path, name: str, *, dropout: float, layers: int | None = None) -> PreTrainedModel:
-    """Load the encoder in a folder, in float32.
+def load_encoder(
+    folder: Path, name: str, *, dropout: float, layers: int | None = None, device: torch.device | None = None
+) -> PreTrainedModel:
+    """Load the encoder in a folder onto the CPU, in float32.
 
     Args:
         layers: number of first layers to keep; None: all of them.
+        device: where the encoder will run frozen, in the type that `frozen_type` gives; None: float32, for training.
 
     Raises:
         UserError: as `read_config` and `check_layers`, and for weights that are missing or of another architecture.
@@ -184,10 +228,10 @@ def load_encoder(folder: Path, name: str, *, dropout: float, layers: int | None 
     _set_dropout(config, dropout if fills_gaps(config) else 0.0)
     if layers is not None:
         cut(config, layers)
-    kind = _class(config)
+    kind, dtype = _class(config), torch.float32 if device is None else frozen_type(config, device)
     try:
         with quiet():
-            options: dict[str, Any] = {"dtype": torch.float32, "output_loading_info": True, **_without_pooler(kind)}
+            options: dict[str, Any] = {"dtype": dtype, "output_loading_info": True, **_without_pooler(kind)}
             loaded: Any = kind.from_pretrained(folder, config=config, ignore_mismatched_sizes=True, **options)
     except Exception as error:
         raise _refused(name, f"its weights cannot be read ({one_line(error)})") from None

@@ -16,12 +16,21 @@ from fnmatch import fnmatch
 from importlib import metadata
 from pathlib import Path
 
+import torch
 from tokenizers import Tokenizer, models
 from transformers import PreTrainedConfig
 
 from edp.spec import UserError
 from trainables.config import BERTSpec
-from trainables.features.encoder_architecture import check_layers, fills_gaps, most_pieces, read_config, reads_left
+from trainables.features.device import frozen_device, frozen_type
+from trainables.features.encoder_architecture import (
+    POOLING,
+    check_layers,
+    fills_gaps,
+    most_pieces,
+    read_config,
+    reads_left,
+)
 from trainables.features.word_pieces import WordPieces, lower_case_tokenizer
 from trainables.records.files import digest, one_line
 
@@ -66,6 +75,7 @@ _WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.
 _VOCABULARIES = ("vocab.txt", "vocab.json", "*.model")
 _FILES = [
     "config.json",
+    f"{POOLING}",
     "tokenizer*",
     *_VOCABULARIES,
     "merges.txt",
@@ -198,6 +208,23 @@ def _tokenizer(folder: Path, name: str) -> Tokenizer:
     )
 
 
+def sentence_of(spec: BERTSpec, config: PreTrainedConfig) -> str | None:
+    """Return the sub-words that make an utterance's state: mean, first or last; None without features.
+
+    Raises:
+        UserError: if the folder of the model is to say so, and says nothing or another way.
+    """
+    if spec.features is None or spec.features.sentence != "own":
+        return None if spec.features is None else spec.features.sentence
+    found: str | None = getattr(config, "sentence_pooling", None)
+    if found not in ("mean", "first", "last"):
+        says = f"has {'no' if found is None else f'{found} in its'} {POOLING}"
+        raise UserError(
+            f"model.features.sentence = own: model.pretrained = {spec.pretrained} {says}; allowed: mean, first, last"
+        )
+    return found
+
+
 def check_states(spec: BERTSpec, config: PreTrainedConfig) -> None:
     """Raise if the features name layers that the encoder does not have, or leave out the one that names are scored by.
 
@@ -207,12 +234,13 @@ def check_states(spec: BERTSpec, config: PreTrainedConfig) -> None:
         UserError: with the number of its layers, or the sub-words to read.
     """
     features, own = spec.features, f"model.pretrained = {spec.pretrained}, of type {config.model_type}, "
+    sentence = sentence_of(spec, config)
     if features is not None and reads_left(config) and features.attention == "own":
-        for field, value, others in (("word", features.word, "last"), ("sentence", features.sentence, "mean, last")):
+        for field, value, others in (("word", features.word, "last"), ("sentence", sentence, "mean, last")):
             if value == "first":
                 raise UserError(
-                    f"model.features.{field} = first: {own}has read only what is before that sub-word; "
-                    f"allowed: {others}, or model.features.attention = both"
+                    f"model.features.{field} = {getattr(features, field)}: {own}has read only what is before the first "
+                    f"sub-word; allowed: {others}, or model.features.attention = both"
                 )
     if features is not None and features.attention == "both" and not reads_left(config):
         raise UserError(f"model.features.attention = both: {own}reads both directions by itself; allowed: own")
@@ -251,6 +279,10 @@ def check_pretrained(spec: BERTSpec) -> list[str | int]:
     check_states(spec, read_config(folder, name))
     pretrained_pieces(name, spec.prompt)
     asked: list[str | int] = [spec.prompt] if spec.prompt else []
+    if spec.features is not None and frozen_type(read_config(folder, name), frozen_device()) == torch.bfloat16:
+        asked.append("bfloat16")
+    if spec.features is not None and spec.features.sentence == "own":
+        asked.append(f"sentence {sentence_of(spec, read_config(folder, name))}")
     if name == MINILM:
         return [*asked, *SHA256.values()]
     if not _is_local(name):

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from edp.per_example import GradientRecorder
-from trainables.config import HeadSpec, Precision
+from trainables.config import HeadSpec
 from trainables.corpora.labels import Labels
 from trainables.features.batch import Batch
 from trainables.models.crf import CRF
@@ -197,12 +197,3 @@ class JointModel(nn.Module, ABC):
         if loss_b is not None and batch.intent_b is not None:
             loss_b = loss_b + cross_entropy(output.intent_logits_bi.double(), batch.intent_b, reduction="none")
         return output.intent_logits_bi.softmax(1), marginals_btk.to(output.emissions_btk.dtype), loss_b
-
-
-def in_bfloat16(precision: Precision, device: torch.device) -> bool:
-    """Return True if training on this device takes products in bfloat16."""
-    if precision != "auto":
-        return precision == "bfloat16"
-    if device.type == "cuda":
-        return torch.cuda.is_bf16_supported(including_emulation=False)
-    return any(has and "bf16" in name for name, has in torch.cpu.get_capabilities().items())

@@ -74,8 +74,8 @@ def train_part(model: JointModel, spec: ModelSpec) -> None:
     elif spec.trainable == "top_k":
         from trainables.features.encoder_architecture import check_top_layers  # transformers takes seconds to import
 
-        check_top_layers(spec, len(_layers(encoder)))
-        for layer in _layers(encoder)[-(spec.top_layers or TOP_LAYERS) :]:
+        check_top_layers(spec, len(layers_of(encoder)))
+        for layer in layers_of(encoder)[-(spec.top_layers or TOP_LAYERS) :]:
             layer.requires_grad_(True)
     else:
         adapt(encoder, spec)
@@ -85,7 +85,7 @@ def adapt(encoder: nn.Module, spec: BERTSpec) -> None:
     """Add low-rank adapters beside the linear layers that `spec.lora_target` names."""
     target = spec.lora_target or "query_value"
     found = 0
-    for module in [m for layer in _layers(encoder) for m in layer.modules()]:
+    for module in [m for layer in layers_of(encoder) for m in layer.modules()]:
         for name, child in list(module.named_children()):
             if isinstance(child, nn.Linear) and (target == "all" or name in _QUERY_VALUE):
                 setattr(module, name, Adapted(child, spec.lora_rank or LORA_RANK))
@@ -96,7 +96,7 @@ def adapt(encoder: nn.Module, spec: BERTSpec) -> None:
         )
 
 
-def _layers(encoder: nn.Module) -> list[nn.Module]:
+def layers_of(encoder: nn.Module) -> list[nn.Module]:
     """Return the encoder's layers, first to last."""
     lists = [list(module) for module in encoder.modules() if isinstance(module, nn.ModuleList)]
     if not lists:

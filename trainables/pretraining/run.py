@@ -28,11 +28,11 @@ from transformers import PreTrainedModel
 from edp.spec import UserError
 from trainables.config import Device
 from trainables.corpora import Utterance
+from trainables.features.device import in_bfloat16
 from trainables.features.encoder_architecture import fills_gaps, load_encoder, quiet, read_config
 from trainables.features.name_scores import NAMES
 from trainables.features.pretrained import pretrained_folder, pretrained_pieces
 from trainables.features.word_pieces import WordPieces
-from trainables.models.joint import in_bfloat16
 from trainables.pretraining.data import Pool, stage_batches
 from trainables.pretraining.objectives import Masked, Supervised, column_vectors
 from trainables.pretraining.overlap import ABOUT, HASHES, hashes_of, seen_by

@@ -13,7 +13,9 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
+from edp.spec import UserError
 from trainables.config import BERTSpec, TrainingSpec, TrialSpec
+from trainables.features.device import check_memory
 from trainables.features.encoded_corpus import EncodedCorpus
 from trainables.models import JointModel, build_model
 from trainables.records.job import TrialFailed
@@ -40,7 +42,11 @@ def pick_device(training: TrainingSpec) -> torch.device:
 
 
 def new_model(spec: TrialSpec, corpus: EncodedCorpus, device: torch.device) -> JointModel:
-    """Return the model that a trial starts with, on `device`. All workers get the same weights."""
+    """Return the model that a trial starts with, on `device`. All workers get the same weights.
+
+    Raises:
+        TrialFailed: for a pretrained model that is larger than the GPU's free memory.
+    """
     model = build_model(
         spec.model,
         corpus.labels,
@@ -51,6 +57,12 @@ def new_model(spec: TrialSpec, corpus: EncodedCorpus, device: torch.device) -> J
     if begins_public(spec.model):
         assert isinstance(spec.model, BERTSpec), "only its heads begin at public weights"
         model.load_state_dict(public_start(spec.model, corpus))
+    if isinstance(spec.model, BERTSpec):
+        instead = "a GPU with more memory, or training.device = cpu"
+        try:
+            check_memory(model, device, spec.model.pretrained or "null", instead)
+        except UserError as error:
+            raise TrialFailed(str(error)) from error
     return model.to(device)
 
 

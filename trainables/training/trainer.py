@@ -19,9 +19,10 @@ from edp.sampling import Indices, Step
 from edp.spec import UserError
 from trainables.config import TrialSpec
 from trainables.features.batch import Batch
+from trainables.features.device import in_bfloat16
 from trainables.features.encoded_corpus import EncodedCorpus
 from trainables.models import JointModel
-from trainables.models.joint import in_bfloat16
+from trainables.models.gradient_checkpointing import checkpoint_layers
 from trainables.records.job import TrialFailed
 from trainables.training.batches import BatchSampler, Chunk, Chunker
 from trainables.training.checkpoint import Checkpoint, spec_key
@@ -79,6 +80,8 @@ class Trainer:
         self.dropped = 0
         """Number of gradients that were not finite, over all workers and the epochs run here (`EDPHook.dropped`)."""
         self.recorder = self._record_per_example(model)
+        if training.gradient_checkpointing:
+            checkpoint_layers(model)
         self._chunker = Chunker(model, corpus, spec, self.sampler, device, gpu_share)
         if training.method == "sgd":
             self.ddp = DistributedDataParallel(model, forward_sync_buffers=False)

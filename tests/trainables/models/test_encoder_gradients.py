@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import AlbertConfig
+from transformers import AlbertConfig, LlamaConfig, LlamaForCausalLM, T5Config, T5EncoderModel
 
-from edp.per_example import record_per_example
+from edp.per_example import UnsupportedLayer, record_per_example
 from edp.spec import UserError
 from sweeps.run.prepare import check_encoders
 from tests.conftest import Command
@@ -21,6 +21,9 @@ from trainables.config import BERTSpec, TrialSpec
 from trainables.features.encoder_architecture import read_config
 from trainables.features.pretrained import pretrained_folder
 from trainables.models.bert import clipping_fault
+from trainables.models.gradient_checkpointing import checkpoint_layers
+from trainables.training.process import alone
+from trainables.training.trainer import Trainer
 
 CLIPPABLE = sorted(KINDS.keys() - {"deberta-v2", "mpnet"})
 
@@ -43,7 +46,24 @@ def test_those_of_adapters_are_too_whatever_they_adapt(kind: str, target: str, t
     compare_with_a_loop(spec, tmp_path)
 
 
-def compare_with_a_loop(spec: BERTSpec, tmp_path: Path) -> None:
+CHECKPOINTED: dict[str, dict[str, Any]] = {
+    **{f"{kind}'s lora": {"trainable": "lora", "lora_target": "all"} for kind in (*FROZEN_KINDS, *CLIPPABLE, "mpnet")},
+    **{kind: {} for kind in CLIPPABLE},
+    "bert's last layers": {"trainable": "top_k", "top_layers": 2},
+    "modernbert's last layers": {"trainable": "top_k", "top_layers": 2},
+    "roberta's biases": {"trainable": "bitfit"},
+}
+
+
+@pytest.mark.parametrize("name", CHECKPOINTED.keys() - {"gpt2's lora"})
+def test_those_of_layers_that_run_again_are_too(name: str, tmp_path: Path) -> None:
+    kind, changes = name.partition("'")[0], CHECKPOINTED[name]
+    folder = (make_frozen if kind in FROZEN_KINDS else make_encoder)(kind, tmp_path / "made")
+    spec = spec_of(folder, dropout=0.1, sentence="last", **changes)
+    compare_with_a_loop(spec, tmp_path, checkpointing=True)
+
+
+def compare_with_a_loop(spec: BERTSpec, tmp_path: Path, *, checkpointing: bool = False) -> None:
     micro_batch_b = torch.tensor([0, 1, 2, 3, 4, 0, 1, 2, 3, 4, 0, 0])
     corpus, net = built(spec, tmp_path)
     net = net.double().train()
@@ -54,6 +74,8 @@ def compare_with_a_loop(spec: BERTSpec, tmp_path: Path) -> None:
     factor_m = torch.rand(5, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
     squares_mk, sums = literal(net, corpus, micro_batch_b, factor_m)
     net.recorder = recorder = record_per_example(net)
+    if checkpointing:
+        checkpoint_layers(net)
     weight_b = 1 / torch.bincount(micro_batch_b).double()[micro_batch_b]
     with recorder.examples(micro_batch_b, 5):
         loss_b = net(batch_of(corpus, EXAMPLES, torch.float64))
@@ -123,3 +145,96 @@ def test_a_sweep_of_which_a_trial_cannot_run_does_not_start(
     assert said.strip().count("\n") == 0
     assert says in said
     assert not list(storage.glob("*/study.db"))
+
+
+def bfloat16_spec(folder: Path, **changes: Any) -> TrialSpec:
+    model = {"kind": "bert", "pretrained": str(folder), "vocabulary": {"name": "health"}, "dropout": 0.0}
+    parts = {"trainable": "lora", "lora_target": "all", "lora_rank": 2, "sentence": "last"}
+    training = SPEC["training"] | {"method": "dpsgd", "batch_size": 5, "epochs": 1} | changes
+    edp = {"C": 0.01, "z0": 100.0, "reproducible_noise": 3}
+    return TrialSpec.model_validate({**SPEC, "model": model | parts, "training": training, "edp": edp})
+
+
+@pytest.mark.parametrize("kind", ["llama", "qwen3", "gemma3"])
+@pytest.mark.parametrize("checkpointing", [False, True])
+def test_adapters_with_bfloat16_products_are_clipped_in_float32(kind: str, checkpointing: bool, tmp_path: Path) -> None:
+    """The norms, and the sum that a clip makes of them, are those of a loop with the same products."""
+    spec = bfloat16_spec(make_frozen(kind, tmp_path / "made")).model
+    assert isinstance(spec, BERTSpec)
+    corpus, net = built(spec, tmp_path)
+    net.train()
+    with torch.no_grad():
+        for name, parameter in net.named_parameters():
+            if name.endswith("up.weight"):
+                parameter.normal_(std=0.1, generator=torch.Generator().manual_seed(3))
+    parameters = [p for p in net.parameters() if p.requires_grad]
+
+    def loop(low: bool) -> tuple[torch.Tensor, torch.Tensor]:
+        """The norm of each utterance's gradient, and the sum of those of length 1."""
+        norms, total = [], torch.zeros(sum(p.numel() for p in parameters))
+        for example in EXAMPLES:
+            with torch.autocast("cpu", torch.bfloat16, enabled=low):
+                loss = net(batch_of(corpus, EXAMPLES[[example]], torch.float32)).sum()
+            flat = torch.cat([g.flatten() for g in torch.autograd.grad(loss, parameters)])
+            norms.append(flat.norm())
+            total += flat / norms[-1]
+        return torch.stack(norms), total
+
+    (norm_b, expected), (exact_b, exact) = loop(True), loop(False)
+    assert relative([expected], [exact]) > 1e-3, "the products are in bfloat16"
+    net.recorder = recorder = record_per_example(net)
+    if checkpointing:
+        checkpoint_layers(net)
+    with recorder.examples(torch.arange(12), 12), torch.autocast("cpu", torch.bfloat16):
+        loss_b = net(batch_of(corpus, EXAMPLES, torch.float32))
+    loss_b.sum().backward()
+    squares_mk = recorder.squared_norms()
+    found_b = squares_mk.sum(1).sqrt()
+    found = [torch.empty_like(p) for p in recorder.parameters]
+    recorder.write(1 / found_b, {id(p): x for p, x in zip(recorder.parameters, found, strict=True)})
+    assert {x.dtype for x in (squares_mk, *found)} == {torch.float32}
+    assert relative([found_b], [norm_b]) < 2**-8
+    assert relative([torch.cat([x.flatten() for x in found])], [expected]) < 2**-6
+    assert relative([norm_b], [exact_b]) < 0.03, "a loss in bfloat16 is nearly the same loss"
+
+
+@pytest.mark.parametrize("kind", ["llama", "qwen3", "gemma3"])
+def test_noise_on_bfloat16_products_is_that_on_others(kind: str, tmp_path: Path) -> None:
+    """In bfloat16 its numbers, of 100 clips each, would be rounded by seven clips together."""
+    gradients = {}
+    for precision in ("float32", "bfloat16"):
+        spec = bfloat16_spec(make_frozen(kind, tmp_path / "made"), precision=precision)
+        assert isinstance(spec.model, BERTSpec)
+        corpus, net = built(spec.model, tmp_path)
+        with alone():
+            trainer = Trainer(net, corpus, spec, torch.device("cpu"))
+            trainer.ddp.train()
+            trainer.train_step(next(trainer.steps_of(0)))
+        found = [p.grad for p in net.parameters() if p.requires_grad]
+        assert {g.dtype for g in found if g is not None} == {torch.float32}
+        gradients[precision] = torch.cat([g.flatten() for g in found if g is not None]) * 5
+    clip, difference = spec.edp.C, gradients["bfloat16"] - gradients["float32"]
+    assert float(gradients["float32"].norm()) > 1000 * clip, "nearly all of it is noise"
+    assert 0 < float(difference.norm()) < 0.2 * clip, "of five clipped gradients, not of the noise"
+
+
+def test_a_tied_embedding_that_would_be_trained_twice_is_named() -> None:
+    sizes: dict[str, Any] = {"vocab_size": 30, "hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1}
+    whole = LlamaForCausalLM(LlamaConfig(**sizes, num_attention_heads=2, tie_word_embeddings=True))
+    with pytest.raises(
+        UnsupportedLayer,
+        match=r"lm_head\.weight is the same tensor as model\.embed_tokens\.weight: .*; allowed: freeze",
+    ):
+        record_per_example(whole)
+    t5 = T5EncoderModel(T5Config(vocab_size=30, d_model=8, d_kv=4, d_ff=8, num_layers=1, num_heads=2))
+    with pytest.raises(UnsupportedLayer, match=r"encoder\.embed_tokens\.weight is the same tensor as shared\.weight: "):
+        record_per_example(t5)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in FROZEN_KINDS if kind != "gpt2"])
+def test_no_adapter_trains_a_tensor_that_is_tied(kind: str, tmp_path: Path) -> None:
+    folder = make_frozen(kind, tmp_path / "made", tie_word_embeddings=True)
+    net = built(spec_of(folder, trainable="lora", lora_target="all", sentence="last"), tmp_path)[1]
+    every = [(name, p) for name, p in net.named_parameters(remove_duplicate=False) if p.requires_grad]
+    assert len({id(p) for _, p in every}) == len(every)
+    assert not any("embed" in name or "shared" in name or "lm_head" in name for name, _ in every)

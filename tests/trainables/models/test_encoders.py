@@ -16,14 +16,17 @@ from transformers import AutoModel, AutoTokenizer
 from edp.spec import UserError
 from tests.support.encoder_folders import KINDS, POSITIONS, TEXTS, make_encoder
 from tests.support.models import built, spec_of
+from tests.support.tiny import SPEC
 from tests.support.toy import BERT, SPLITS, utterance
-from trainables.config import BERTSpec
+from trainables.config import BERTSpec, TrialSpec
 from trainables.corpora.types import Splits
 from trainables.features.batch import Batch, PieceInputs
 from trainables.features.encoder_architecture import config_from_json, config_to_json, empty_encoder, load_encoder
 from trainables.features.pretrained import check_pretrained, pretrained_folder, pretrained_pieces
 from trainables.features.token_features import encode_utterances
 from trainables.models.bert import BERT as Encoder
+from trainables.records.job import TrialFailed
+from trainables.training.process import new_model
 
 UTTERANCES = [text.split() for text in (*TEXTS[:5], "hi", "Zyxwv unheard-of wörds !")]
 
@@ -151,6 +154,25 @@ def test_no_more_pieces_are_read_than_there_are_positions(folder: Path, tmp_path
     (call,), (first,) = pieces.pieces(["call"]), pieces.pieces(["call"], initial=True)
     assert int(batch.lengths_b[0]) == 1 + (POSITIONS - 2 - len(first)) // len(call)
     assert net(batch).isfinite().all()
+
+
+def test_a_trial_whose_model_is_larger_than_its_gpu_ends_in_one_line(
+    folders: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = spec_of(folders["bert"], trainable="lora")
+    corpus, net = built(spec, tmp_path)
+    monkeypatch.setattr(
+        torch.cuda, "mem_get_info", lambda _: (4 * sum(p.numel() for p in net.parameters()) - 1, 1 << 34)
+    )
+    trial = TrialSpec.model_validate(SPEC | {"model": spec.model_dump()})
+    with pytest.raises(TrialFailed) as caught:
+        new_model(trial, corpus, torch.device("cuda", 0))
+    said = str(caught.value)
+    assert said.startswith(f"model.pretrained = {folders['bert']}: its weights take 0.0 GiB, and the GPU has ")
+    assert said.endswith(
+        "allowed: fewer model.layers, a smaller model, a GPU with more memory, or training.device = cpu"
+    )
+    assert "\n" not in said
 
 
 def test_weights_of_half_precision_are_trained_in_full(folders: dict[str, Path], tmp_path: Path) -> None:
