@@ -167,7 +167,7 @@ class Progress:
         return self._step
 
     def expect(self, trials: int, already: int, epochs: int) -> None:
-        """Set the number of trials, the number of those that have already ended, and the epochs of each."""
+        """Set the number of trials, the number of those that have already ended, and their epochs unless these are searched."""
         self.wanted, self.already, self.epochs = trials, already, epochs
 
     def say(self, line: str) -> None:
@@ -246,7 +246,7 @@ class Progress:
         if row.state == "running":
             return params_text(row.params)
         if row.state == "interrupted":
-            return f"saved after epoch {row.epoch} of {self.epochs}"
+            return f"saved after epoch {row.epoch} of {self._epochs_of(row)}"
         if "mia_auc" not in row.metrics:  # it was not measured
             return row.reason
         seen = deciding(row.metrics)
@@ -255,6 +255,9 @@ class Progress:
             f"{', '.join(epsilon_words(row.metrics))}, {row.metrics['trial_seconds']:.0f} s; {self._left()}"
         )
         return f"{row.reason}; {figures}" if row.reason else figures
+
+    def _epochs_of(self, row: _Row) -> int:
+        return int(row.params.get("training.epochs", self.epochs))
 
     def _left(self) -> str:
         """Return the number of trials that have not ended, with the time that they may take."""
@@ -310,7 +313,7 @@ class Progress:
         table = figures_table(f"trials ({self._left()})", caption, heads, "configuration")
         table.columns[1].justify = "left"
         for _, row in rows:
-            metrics, epochs = row.metrics, f"{row.epoch}/{self.epochs}"
+            metrics, epochs = row.metrics, f"{row.epoch}/{self._epochs_of(row)}"
             cells = {
                 "trial": row.name,
                 "state": row.state if whole or row.state not in ("running", "interrupted") else epochs,

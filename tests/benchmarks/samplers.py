@@ -129,6 +129,8 @@ def _samplers(known: Recording, kinds: Sequence[str], seeds: int, width: int = 1
         for trials in TRIALS:
             if width > 1 and (trials != TRIALS[-1] or kind == "gp"):
                 continue  # a wide search has many trials
+            if trials >= len(known.params):
+                continue  # every sampler gets all of them
             runs = [search(known, kind, trials, seed, width) for seed in range(seeds)]
             shares = [
                 hypervolume([known.values[i] for i in ended], (1.0,) * len(known.values[0])) / known.volume

@@ -47,6 +47,17 @@ def test_elsewhere_there_are_plain_lines() -> None:
     assert lines[3] == "trial 1 interrupted: saved after epoch 0 of 3"
 
 
+def test_a_trial_has_its_own_epochs_where_they_are_searched() -> None:
+    written = io.StringIO()
+    progress = Progress(Console(file=written, force_terminal=False, width=140))
+    progress.expect(1, 0, 80)
+    with progress:
+        progress.trial(0, "running", PARAMS | {"training.epochs": 40})
+        progress.trial_epoch(0, 20, EPOCH)
+        progress.trial(0, "interrupted")
+    assert written.getvalue().splitlines()[1] == "trial 0 interrupted: saved after epoch 20 of 40"
+
+
 @pytest.mark.parametrize("terminal", [True, False])
 def test_what_is_no_trial_of_the_sweep_has_a_name_of_its_own(terminal: bool) -> None:
     written = io.StringIO()
