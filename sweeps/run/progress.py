@@ -167,7 +167,7 @@ class Progress:
         return self._step
 
     def expect(self, trials: int, already: int, epochs: int) -> None:
-        """Set the number of trials, the number of those that have already ended, and their epochs unless these are searched."""
+        """Set the number of trials, the number that have already ended, and the epochs of each if none are searched."""
         self.wanted, self.already, self.epochs = trials, already, epochs
 
     def say(self, line: str) -> None:
