@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +11,14 @@ import pytest
 import torch
 
 from edp.spec import UserError
+from sweeps.run import frozen_states
 from sweeps.run.frozen_states import ensure_states
 from tests.support.frozen_heads import PRIVATE, PUBLIC, model_spec
 from trainables.config import CorpusSpec
 from trainables.corpora import load_corpus
 from trainables.features import states
 from trainables.features.batch import PieceInputs, StateInputs
-from trainables.features.compute_states import BLOCK, blocks, hidden_states, load_frozen
+from trainables.features.compute_states import BLOCK, blocks, hidden_states, in_turn, load_frozen
 from trainables.features.encoded_corpus import EncodedCorpus
 from trainables.features.encoding import encode
 from trainables.features.states import CONSTANT, Moments, moments_file
@@ -168,3 +170,18 @@ def test_a_process_whitens_once_what_its_model_reads(
     for _ in range(2):
         EncodedCorpus.open(folder).for_model(spec).batch("train", np.arange(4))
     assert len(reads) == 3, "what is kept serves the next trial"
+
+
+@pytest.mark.parametrize("device", ["cuda", "cpu"])
+def test_a_gpu_of_this_process_computes_states_instead_of_the_clusters_cpus(
+    device: str, folder: Path, encoder_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place, in_tasks = tmp_path / "private-0", []
+    shutil.copytree(folder, place, ignore=shutil.ignore_patterns("states", "moments"))
+    monkeypatch.setattr(frozen_states, "frozen_device", lambda: torch.device(device))
+    monkeypatch.setattr(frozen_states.ray, "is_initialized", lambda: True)
+    monkeypatch.setattr(frozen_states.ray, "cluster_resources", lambda: {"CPU": 8})
+    monkeypatch.setattr(frozen_states, "_tasks", lambda work, blocks: in_tasks.append(blocks) or in_turn(work, blocks))
+    frozen_states.ensure_states([place], [model_spec(encoder_folder)], lambda line: None)
+    assert bool(in_tasks) == (device == "cpu")
+    assert EncodedCorpus.open(place).for_model(model_spec(encoder_folder)).states_in_memory
