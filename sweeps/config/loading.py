@@ -34,7 +34,7 @@ class _Reader(CheckedMappings, yaml.SafeLoader):
     """A safe loader that refuses duplicate keys, and aliases without end."""
 
 
-class _Writer(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):  # type: ignore[misc]  # PyYAML may lack its C part
+class _Writer(yaml.SafeDumper):
     """A safe dumper that quotes words which `_Reader` would read as numbers."""
 
 

@@ -26,6 +26,8 @@ from transformers import (
 )
 from transformers.models.auto import AutoModel
 
+from tests.support.toy import BERT
+from trainables.config import BERTSpec, CorpusSpec, FeaturesSpec
 from trainables.corpora import generate
 from trainables.features.word_pieces import WordPieces, lower_case_tokenizer
 
@@ -255,3 +257,21 @@ def make_encoder(kind: str, folder: Path, **changes: Any) -> Path:
     _save_random(config, folder)
     PreTrainedTokenizerFast(tokenizer_object=made, **names).save_pretrained(folder)
     return folder
+
+
+ODD = [
+    "it 's 12:30 , don't !",
+    "Zürich naïve ÀÉ",
+    "今日 は rain ☂ 🙂🙂",
+    "a",
+    "1234567 7th $5.99",
+    "e\u0301 cafe\u0301 ﬁne",
+]
+UTTERANCES = [text.split() for text in (*TEXTS[:3], *ODD)]
+
+
+def frozen_spec(folder: Path, **changes: Any) -> BERTSpec:
+    """Return heads on the frozen model of a folder, with other settings of its features."""
+    given: dict[str, Any] = {"layers": "2", "public": (CorpusSpec(name="video", utterances=20),), "word": "last"}
+    features = FeaturesSpec(**(given | changes))
+    return BERTSpec(vocabulary=BERT.vocabulary, pretrained=str(folder), trainable="heads", features=features)

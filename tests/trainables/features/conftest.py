@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from sweeps.run.frozen_states import ensure_states
-from tests.support.encoder_folders import make_encoder
+from tests.support.encoder_folders import FROZEN_KINDS, make_encoder, make_frozen
 from tests.support.frozen_heads import PRIVATE, model_spec
 from trainables.config import CorpusSpec
 from trainables.corpora import load_corpus
@@ -28,3 +28,10 @@ def folder(encoder_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Pa
     models = [spec, model_spec(encoder_folder, layers="2", sentence="first")]
     ensure_states([place], models, lambda line: None)
     return place
+
+
+@pytest.fixture(scope="package")
+def frozen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A small random model of each family, by its name."""
+    place = tmp_path_factory.mktemp("frozen")
+    return {kind: make_frozen(kind, place / kind) for kind in FROZEN_KINDS}

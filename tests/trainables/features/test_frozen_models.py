@@ -5,7 +5,6 @@ Decoders (Llama, Qwen, Gemma, GPT-2) and the encoder of T5; tokenizers of a doze
 
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -15,20 +14,27 @@ import torch
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 from torch import Tensor
 from transformers import (
-    AutoModel,
     AutoModelForCausalLM,
     AutoModelForSeq2SeqLM,
     AutoTokenizer,
     MambaConfig,
     MambaModel,
-    T5EncoderModel,
 )
 
 from edp.spec import UserError
-from tests.support.encoder_folders import FROZEN_KINDS, KINDS, TEXTS, byte_pairs, make_encoder, make_frozen
+from tests.support.encoder_folders import (
+    FROZEN_KINDS,
+    KINDS,
+    ODD,
+    TEXTS,
+    UTTERANCES,
+    byte_pairs,
+    frozen_spec,
+    make_encoder,
+)
 from tests.support.models import built
 from tests.support.toy import BERT
-from trainables.config import BERTSpec, CorpusSpec, FeaturesSpec
+from trainables.config import BERTSpec
 from trainables.features.batch import PieceInputs
 from trainables.features.compute_states import (
     encoder_digest,
@@ -43,27 +49,6 @@ from trainables.features.token_features import encode_utterances
 from trainables.features.word_pieces import WordPieces
 
 DECODERS = [kind for kind in FROZEN_KINDS if kind != "t5"]
-ODD = [
-    "it 's 12:30 , don't !",
-    "Zürich naïve ÀÉ",
-    "今日 は rain ☂ 🙂🙂",
-    "a",
-    "1234567 7th $5.99",
-    "e\u0301 cafe\u0301 ﬁne",
-]
-UTTERANCES = [text.split() for text in (*TEXTS[:3], *ODD)]
-
-
-@pytest.fixture(scope="module")
-def frozen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    place = tmp_path_factory.mktemp("frozen")
-    return {kind: make_frozen(kind, place / kind) for kind in FROZEN_KINDS}
-
-
-def spec_of(folder: Path, **changes: Any) -> BERTSpec:
-    given: dict[str, Any] = {"layers": "2", "public": (CorpusSpec(name="video", utterances=20),), "word": "last"}
-    features = FeaturesSpec(**(given | changes))
-    return BERTSpec(vocabulary=BERT.vocabulary, pretrained=str(folder), trainable="heads", features=features)
 
 
 def places(tokenizer: Tokenizer, tokens: list[str], ids: list[int]) -> list[tuple[int, int]]:
@@ -131,7 +116,7 @@ def test_more_tokenizers_align_odd_text() -> None:
 
 def whole_text(folder: Path, tokens: list[str], both: bool = False) -> list[Tensor]:
     """The states (S, H) that `transformers` gives of an utterance by itself, after each layer."""
-    spec = spec_of(folder)
+    spec = frozen_spec(folder)
     encoder = load_frozen(spec)
     tokenizer = AutoTokenizer.from_pretrained(folder)
     ids = torch.tensor([tokenizer(" ".join(tokens)).input_ids])
@@ -148,14 +133,16 @@ def whole_text(folder: Path, tokens: list[str], both: bool = False) -> list[Tens
 def test_states_of_a_batch_are_those_of_each_text_alone(kind: str, both: bool, frozen: dict[str, Path]) -> None:
     if both and kind not in DECODERS:
         with pytest.raises(UserError, match=r"of type t5, reads both directions by itself; allowed: own"):
-            check_pretrained(spec_of(frozen[kind], attention="both"))
+            check_pretrained(frozen_spec(frozen[kind], attention="both"))
         return
     folder, way = frozen[kind], "_both" if both else ""
     pieces = pretrained_pieces(str(folder))
     assert pieces is not None
     batch = encode_utterances(UTTERANCES, pieces)
     names = [f"{what}{way}" for what in ("token_first_2", "token_last_2", "sentence_mean_last", "sentence_last_last")]
-    first_bth, last_bth, mean_bh, last_bh = (x * 64 for x in hidden_states(load_frozen(spec_of(folder)), batch, names))
+    first_bth, last_bth, mean_bh, last_bh = (
+        x * 64 for x in hidden_states(load_frozen(frozen_spec(folder)), batch, names)
+    )
     assert isinstance(batch.inputs, PieceInputs)
     for row, tokens in enumerate(UTTERANCES):
         states = whole_text(folder, tokens, both)
@@ -170,7 +157,7 @@ def test_states_of_a_batch_are_those_of_each_text_alone(kind: str, both: bool, f
 @pytest.mark.parametrize("kind", DECODERS)
 def test_a_decoder_reads_what_is_behind_only_if_it_is_asked_to(kind: str, frozen: dict[str, Path]) -> None:
     folder = frozen[kind]
-    encoder, pieces = load_frozen(spec_of(folder, attention="both")), pretrained_pieces(str(folder))
+    encoder, pieces = load_frozen(frozen_spec(folder, attention="both")), pretrained_pieces(str(folder))
     assert pieces is not None
     assert reads_left(encoder.config)
     one, other = (encode_utterances([["call", "mum", end]], pieces) for end in ("now", "tomorrow"))
@@ -187,20 +174,20 @@ def test_a_decoder_is_read_where_it_knows_the_word(frozen: dict[str, Path], tmp_
     for setting, others in (("word", "last"), ("sentence", "mean, last")):
         wanted = rf"model.features.{setting} = first: .* of type qwen3, has read only .*; allowed: {others}, or "
         with pytest.raises(UserError, match=wanted):
-            check_pretrained(spec_of(folder, **{setting: "first"}))
-        check_pretrained(spec_of(folder, **{setting: "first"}, attention="both"))
+            check_pretrained(frozen_spec(folder, **{setting: "first"}))
+        check_pretrained(frozen_spec(folder, **{setting: "first"}, attention="both"))
     MambaModel(MambaConfig(vocab_size=800, hidden_size=8, state_size=4, num_hidden_layers=2)).save_pretrained(
         tmp_path / "mamba"
     )
     (tmp_path / "mamba" / "tokenizer.json").write_bytes((folder / "tokenizer.json").read_bytes())
     with pytest.raises(UserError, match=r"of type mamba, can read one direction only; allowed: own"):
-        load_frozen(spec_of(tmp_path / "mamba", attention="both"))
+        load_frozen(frozen_spec(tmp_path / "mamba", attention="both"))
 
 
 def test_only_adapters_of_a_decoder_are_trained(frozen: dict[str, Path], tmp_path: Path) -> None:
     for kind, folder in frozen.items():
         pretrained_folder.cache_clear()
-        assert not fills_gaps(load_frozen(spec_of(folder)).config)
+        assert not fills_gaps(load_frozen(frozen_spec(folder)).config)
         tied = ", and would train shared.weight twice, which is encoder.embed_tokens.weight too" if kind == "t5" else ""
         for changes, says in (
             (
@@ -229,7 +216,7 @@ def test_a_prompt_is_before_each_utterance_and_costs_positions(frozen: dict[str,
         assert (read > left) == (kind != "t5"), "T5's positions are relative"
     with pytest.raises(UserError, match=r"model.features.prompt has \d+ pieces; allowed: at most 20, half of what"):
         pretrained_pieces(str(frozen["llama"]), "query " * 30)
-    one, other = (check_pretrained(spec_of(frozen["llama"], prompt=prompt)) for prompt in ("", "query: "))
+    one, other = (check_pretrained(frozen_spec(frozen["llama"], prompt=prompt)) for prompt in ("", "query: "))
     assert one != other, "another prompt needs another encoded corpus"
 
 
@@ -255,7 +242,7 @@ def test_a_checkpoint_with_its_language_model_head_is_read_too(
     shutil.copytree(frozen[kind], tmp_path / kind)
     model = whole.from_pretrained(frozen[kind])
     model.save_pretrained(tmp_path / kind)
-    one, other = (load_frozen(spec_of(folder)) for folder in (frozen[kind], tmp_path / kind))
+    one, other = (load_frozen(frozen_spec(folder)) for folder in (frozen[kind], tmp_path / kind))
     assert encoder_digest(one) == encoder_digest(other)
 
 
@@ -263,172 +250,8 @@ def test_a_checkpoint_with_its_language_model_head_is_read_too(
 def test_a_model_that_was_taken_along_is_the_same_without_its_folder(
     kind: str, frozen: dict[str, Path], tmp_path: Path
 ) -> None:
-    spec = spec_of(frozen[kind], attention="both" if kind in DECODERS else "own")
+    spec = frozen_spec(frozen[kind], attention="both" if kind in DECODERS else "own")
     frozen_encoder.cache_clear()
     take_encoder(spec, tmp_path / "taken")
     elsewhere = spec.model_copy(update={"pretrained": "a name that is nowhere"})
     assert encoder_digest(load_frozen(elsewhere, tmp_path / "taken")) == encoder_digest(frozen_encoder(spec))
-
-
-def lowered(folder: Path, place: Path) -> Path:
-    """The model of a folder, saved in bfloat16."""
-    shutil.copytree(folder, place)
-    model_class = T5EncoderModel if folder.name == "t5" else AutoModel
-    model_class.from_pretrained(folder, dtype=torch.bfloat16).save_pretrained(place)
-    return place
-
-
-def multiplies(monkeypatch: pytest.MonkeyPatch, hardware: bool) -> None:
-    """Let the CPU say that it multiplies bfloat16 in hardware, or that it does not."""
-    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx512_bf16": hardware})
-
-
-@pytest.mark.parametrize("kind", FROZEN_KINDS)
-def test_states_of_bfloat16_weights_are_those_that_transformers_computes_in_bfloat16(
-    kind: str, frozen: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    multiplies(monkeypatch, True)
-    folder = lowered(frozen[kind], tmp_path / "low")
-    encoder, pieces = load_frozen(spec_of(folder)), pretrained_pieces(str(folder))
-    assert pieces is not None
-    assert {p.dtype for p in encoder.parameters()} == {torch.bfloat16}
-    batch = encode_utterances(UTTERANCES, pieces)
-    assert isinstance(batch.inputs, PieceInputs)
-    names = ["token_last_2", "sentence_mean_last", "sentence_last_last"]
-    found = [state * 64 for state in hidden_states(encoder, batch, names)]
-    mask_bs = batch.inputs.piece_mask_bs
-    theirs = (T5EncoderModel if kind == "t5" else AutoModel).from_pretrained(folder, dtype="auto").eval()
-    assert theirs.dtype == torch.bfloat16
-    with torch.no_grad():
-        states = theirs(batch.inputs.piece_bs, attention_mask=mask_bs.long(), output_hidden_states=True).hidden_states
-    assert {state.dtype for state in states} == {torch.bfloat16}
-    rows, last_b = torch.arange(len(UTTERANCES)), batch.inputs.pieces_b - 1
-    token_bth = states[2].float()[rows[:, None], batch.inputs.last_bt] * batch.mask_bt[:, :, None]
-    mean_bh = torch.stack([state[mask].float().mean(0) for state, mask in zip(states[-1], mask_bs, strict=True)])
-    for mine, other in zip(found, (token_bth, mean_bh, states[-1].float()[rows, last_b]), strict=True):
-        torch.testing.assert_close(mine, other, rtol=1e-5, atol=1e-5)
-
-    multiplies(monkeypatch, False)  # the same weights, in float32
-    exact = [state * 64 for state in hidden_states(load_frozen(spec_of(folder)), batch, names)]
-    for mine, other in zip(found, exact, strict=True):
-        assert 0 < float((mine - other).norm() / other.norm()) < 0.03, "not in bfloat16, or not the same states"
-
-
-def test_states_are_computed_in_the_type_of_the_folder_where_the_device_multiplies_it(
-    frozen: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    low, half = lowered(frozen["llama"], tmp_path / "low"), tmp_path / "half"
-    shutil.copytree(frozen["llama"], half)
-    AutoModel.from_pretrained(frozen["llama"], dtype=torch.float16).save_pretrained(half)
-    digests, keys = {}, {}
-    for hardware in (True, False):
-        multiplies(monkeypatch, hardware)
-        for folder, expected in ((low, torch.bfloat16 if hardware else torch.float32), (half, torch.float32)):
-            encoder = load_frozen(spec_of(folder))
-            assert {p.dtype for p in encoder.parameters()} == {expected}
-            digests[folder, hardware], keys[folder, hardware] = (
-                encoder_digest(encoder),
-                check_pretrained(spec_of(folder)),
-            )
-    assert digests[low, True] == digests[low, False], "a server may have another processor"
-    assert keys[low, True] == ["bfloat16", *keys[low, False]], "other states need another encoded corpus"
-    assert keys[half, True] == keys[half, False]
-    multiplies(monkeypatch, True)
-    trained = BERTSpec(vocabulary=BERT.vocabulary, pretrained=str(low), trainable="lora", sentence="last")
-    assert check_pretrained(trained) == keys[low, False], "adapters train on float32"
-    assert {p.dtype for p in built(trained, tmp_path)[1].parameters()} == {torch.float32}
-
-
-def test_weights_in_bfloat16_take_half_of_a_gpus_memory(
-    frozen: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder = lowered(frozen["llama"], tmp_path / "low")
-    weights = sum(p.numel() for p in load_frozen(spec_of(folder)).parameters())
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.nn.Module, "to", lambda self, device: (self, device))
-    for hardware, each in ((True, 2), (False, 4)):
-        monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation, has=hardware: has)
-        for spare, fits in ((0, True), (-1, False)):
-            monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _, free=weights * each + spare: (free, free))
-            frozen_encoder.cache_clear()
-            if fits:
-                assert frozen_encoder(spec_of(folder))[1].type == "cuda"
-            else:
-                with pytest.raises(UserError, match=r"its weights take .* GiB, and the GPU has .* GiB free; allowed:"):
-                    frozen_encoder(spec_of(folder))
-    frozen_encoder.cache_clear()
-
-
-FLAGS = {
-    f"pooling_mode_{way}": False
-    for way in ("cls_token", "mean_tokens", "max_tokens", "weightedmean_tokens", "lasttoken")
-}
-POOLED: list[tuple[str, dict[str, Any], str]] = [
-    ("qwen3", FLAGS | {"pooling_mode_lasttoken": True, "include_prompt": True}, "last"),
-    ("qwen3", {"word_embedding_dimension": 16, "pooling_mode": "lasttoken"}, "last"),
-    ("gemma3", FLAGS | {"pooling_mode_mean_tokens": True}, "mean"),
-    ("bert", FLAGS | {"pooling_mode_cls_token": True}, "first"),
-    ("bert", {"pooling_mode": "cls"}, "first"),
-]
-
-
-def pooled(folder: Path, place: Path, found: Any) -> Path:
-    """A copy of a model's folder that says how it makes vectors of utterances."""
-    shutil.copytree(folder, place)
-    (place / "1_Pooling").mkdir()
-    (place / "1_Pooling" / "config.json").write_text(found if isinstance(found, str) else json.dumps(found))
-    return place
-
-
-@pytest.mark.parametrize(("kind", "found", "expected"), POOLED)
-def test_an_embedding_models_own_pooling_is_read_from_its_folder(
-    kind: str, found: dict[str, Any], expected: str, frozen: dict[str, Path], tmp_path: Path
-) -> None:
-    plain = frozen[kind] if kind in frozen else make_encoder(kind, tmp_path / "made")
-    folder = pooled(plain, tmp_path / "pooled", found)
-    own, named = (spec_of(folder, sentence=sentence) for sentence in ("own", expected))
-    pieces = pretrained_pieces(str(folder))
-    assert pieces is not None
-    batch = encode_utterances(UTTERANCES, pieces)
-    names = ["sentence_own_last", f"sentence_{expected}_last"]
-    one, other = hidden_states(load_frozen(own), batch, names)
-    assert torch.equal(one, other)
-    assert check_pretrained(own) == [f"sentence {expected}", *check_pretrained(named)], "no other key changes"
-    assert check_pretrained(named)[::3] == check_pretrained(spec_of(plain))[::3]
-    frozen_encoder.cache_clear()
-    take_encoder(own, tmp_path / "taken")  # without 1_Pooling: what it said goes along
-    assert torch.equal(hidden_states(load_frozen(own, tmp_path / "taken"), batch, names[:1])[0], one)
-    frozen_encoder.cache_clear()
-
-
-@pytest.mark.parametrize(
-    ("kind", "found", "says"),
-    [
-        ("qwen3", None, r"own: model\.pretrained = .* has no 1_Pooling/config\.json; allowed: mean, first, last"),
-        ("qwen3", FLAGS, r"has nothing in its 1_Pooling/config\.json; allowed: mean"),
-        (
-            "qwen3",
-            FLAGS | {"pooling_mode_weightedmean_tokens": True},
-            "has weightedmean_tokens in its 1_Pooling",
-        ),
-        (
-            "llama",
-            FLAGS | {"pooling_mode_max_tokens": True, "pooling_mode_lasttoken": True},
-            r"has max_tokens \+ lasttoken in its",
-        ),
-        (
-            "llama",
-            FLAGS | {"pooling_mode_cls_token": True},
-            "sentence = own: .* has read only what is before the first",
-        ),
-        ("llama", "{", r"its 1_Pooling/config\.json cannot be read \("),
-        ("llama", "[]", r"its 1_Pooling/config\.json cannot be read \("),
-    ],
-)
-def test_a_pooling_that_is_not_there_or_has_no_value_is_refused(
-    kind: str, found: Any, says: str, frozen: dict[str, Path], tmp_path: Path
-) -> None:
-    folder = frozen[kind] if found is None else pooled(frozen[kind], tmp_path / "pooled", found)
-    with pytest.raises(UserError, match=says) as caught:
-        check_pretrained(spec_of(folder, sentence="own"))
-    assert "\n" not in str(caught.value)
