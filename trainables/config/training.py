@@ -133,7 +133,7 @@ class TrainingSpec(Frozen):
         bool,
         Field(
             description="keep only the inputs of a trained encoder's layers, and run each layer again in the backward "
-            "pass: less memory, about a third more time, the same results"
+            "pass: less memory, a fifth to a third more time, the same results"
         ),
     ] = False
     sub_chunks: Annotated[
