@@ -192,6 +192,12 @@ class Driver(Searcher):
             case "left", reason:
                 self._leave(trial, reason)
 
+    def send_due(self) -> None:
+        """Send what running trials have told, and MLflow has waited for."""
+        for trial in self._trials.values():
+            if trial.run is not None:
+                trial.run.send_due()
+
     def on_trial_complete(self, trial_id: str, result: dict | None = None, error: bool = False) -> None:
         """End a trial whose process has ended, or (`error`) died or raised more often than Tune retries.
 
@@ -284,7 +290,8 @@ class Driver(Searcher):
         run_id = known.get("run_id")
         if run_id is None and "retry_of" in known:
             run_id = self._tracker.find(self._sweep.record.run_id, trial_run_name(self._sweep, s.number))
-        trial.run = open_trial_run(self._tracker, self._sweep, s.number, s.params, s.spec, self._inputs, run_id)
+        about = (s.number, s.params, s.spec, self._inputs, run_id)
+        trial.run = open_trial_run(self._tracker, self._sweep, *about, at_once=False)
         if trial.run.run_id is not None:
             trial.asked.set_user_attr("run_id", trial.run.run_id)
 

@@ -30,6 +30,7 @@ from sweeps.run.resources import TUNE_CPUS, Placement
 from sweeps.run.session import Workers
 from sweeps.run.study import COST, open_study, requeue_interrupted
 from sweeps.run.trial import TrialContext, tune_trial
+from sweeps.run.tune_callback import Housekeeping
 from sweeps.store.records import REPEATED
 from sweeps.store.sweep import Sweep
 from sweeps.text.figures import delta_remark, epsilon_digits
@@ -165,6 +166,7 @@ def _tuner(sweep: Sweep, context: TrialContext, driver: Driver, trials: int, con
             name=f"tune-{int(time.time())}",
             storage_path=str(sweep.folder / "ray"),
             failure_config=tune.FailureConfig(max_failures=RETRIES),
+            callbacks=[Housekeeping(driver)],
             verbose=0,
         ),
     )

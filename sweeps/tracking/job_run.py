@@ -25,8 +25,8 @@ from trainables.records.pareto import Metrics, on_validation
 
 ARTIFACTS = ("ledger.json", "config.yaml", "model.pt")
 
-_TOGETHER_S = 1.0
-"""Seconds in which epochs are sent together."""
+_TOGETHER_S = 3.0
+"""Seconds after which what a run has waiting is sent, at least."""
 
 PLAIN = "no formal guarantee (plain SGD)"
 
@@ -38,6 +38,7 @@ class JobRun:
         failures: the tracker's count before the run was opened.
         trial: sweep and number of the trial whose kept epochs are candidates, each with a LoggedModel; None: of none.
         corpus: the data set that its metrics are measured on.
+        params: parameters that the run lacks. They are sent with the first figures.
         new: True if the run was created now.
 
     Attributes:
@@ -52,10 +53,11 @@ class JobRun:
         trial: tuple[str, int] | None = None,
         corpus: Dataset | None = None,
         *,
+        params: Mapping[str, Any] | None = None,
         new: bool = False,
     ) -> None:
         self.tracker, self.run_id, self._failures = tracker, run_id, failures
-        self._trial, self._corpus, self._new = trial, corpus, new
+        self._trial, self._corpus, self._params, self._new = trial, corpus, params, new
         self._kept, self._flushed = list[Figures](), time.monotonic()
 
     @property
@@ -66,14 +68,19 @@ class JobRun:
     def epoch(self, epoch: int, metrics: Metrics) -> None:
         """Log the metrics of an epoch that has ended. Epochs that follow each other fast are sent together."""
         self._kept.append(Figures(metrics, epoch))
-        if time.monotonic() - self._flushed >= _TOGETHER_S:
+        self.send_due()
+
+    def send_due(self) -> None:
+        """Send what has waited for long enough."""
+        if (self._kept or self._params) and time.monotonic() - self._flushed >= _TOGETHER_S:
             self.flush()
 
     def flush(self, tags: Mapping[str, str] | None = None) -> None:
-        """Send what is kept, with `tags`."""
+        """Send what waits, with `tags`."""
         self._flushed = time.monotonic()
-        kept, self._kept = self._kept, []
-        self.tracker.log(self.run_id, *kept, tags=tags)
+        kept, params = self._kept, self._params
+        self._kept, self._params = [], None
+        self.tracker.log(self.run_id, *kept, params=params, tags=tags)
 
     def epochs(self, metrics: Mapping[int, Metrics], models: Mapping[int, str] | None = None) -> None:
         """Log the metrics of epochs that have ended, unless the run has them already."""
@@ -163,10 +170,12 @@ def open_job(
     inputs: Sequence[DatasetInput] = (),
     run_id: str | None = None,
     trial: tuple[str, int] | None = None,
+    at_once: bool = True,
 ) -> JobRun:
     """Open the run of a job, or reopen `run_id`.
 
     Args:
+        at_once: whether to send the parameters now, and not with the first figures.
         trial: see `JobRun`.
         parent: id of the parent run.
         note: the run's description, in Markdown.
@@ -176,10 +185,11 @@ def open_job(
     if run_id is not None:
         tracker.reopen(run_id, params)
     else:
-        run_id = tracker.start(name, params=params, tags=tags, parent=parent, note=note)
+        run_id = tracker.start(name, params=params if at_once else {}, tags=tags, parent=parent, note=note)
         if inputs:
             tracker.inputs(run_id, inputs)
-    return JobRun(tracker, run_id, failures, trial, inputs[0].dataset if inputs else None, new=new)
+    waiting, corpus = params if new and not at_once else None, inputs[0].dataset if inputs else None
+    return JobRun(tracker, run_id, failures, trial, corpus, params=waiting, new=new)
 
 
 def trial_run_name(sweep: Sweep, number: int) -> str:
@@ -208,8 +218,14 @@ def open_trial_run(
     spec: TrialSpec,
     inputs: Sequence[DatasetInput] = (),
     run_id: str | None = None,
+    *,
+    at_once: bool = True,
 ) -> JobRun:
-    """Open a trial's run, below the sweep's, with its configuration; or reopen `run_id`."""
+    """Open a trial's run, below the sweep's, with its configuration; or reopen `run_id`.
+
+    Args:
+        at_once: see `open_job`.
+    """
     # Every child has the same keys: MLflow's parallel coordinates drop a key that some run lacks.
     shown = flat(spec.edp.model_dump(mode="json")) | flat(spec.training.model_dump(mode="json"), "training.")
     shown |= {k: v for k, v in params.items() if k not in shown}
@@ -222,6 +238,7 @@ def open_trial_run(
         inputs=inputs,
         run_id=run_id,
         trial=(sweep.name, number),
+        at_once=at_once,
     )
 
 

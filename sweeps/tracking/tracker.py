@@ -15,6 +15,8 @@ from typing import Any, TypeVar
 
 from mlflow.entities import Dataset, DatasetInput, Metric, Param, Run, RunTag
 from mlflow.exceptions import MlflowException
+from mlflow.store.artifact.artifact_repo import ArtifactRepository
+from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
 
 from sweeps.text.secrets import redacted
 from sweeps.tracking.dead_runs import end_dead_runs, owner_tags
@@ -90,6 +92,7 @@ class Tracker:
         self.client, self.experiment_id = open_experiment(uri, experiment, artifacts, new=new)
         self._storage, self._is_server = artifacts.parent, is_server(uri)
         self.failures = 0
+        self._places: dict[str, str] = {}  # where the artifacts of the open runs are
         self._fixed_time: float | None = None
         self._say, self._quiet_until, self._failing = say, 0.0, False
         with suppress(*TROUBLE):
@@ -142,11 +145,12 @@ class Tracker:
                     for twin in self._started_with(word):
                         if twin.info.run_id != run.info.run_id:
                             self.client.delete_run(twin.info.run_id)
+            self._places[str(run.info.run_id)] = run.info.artifact_uri
             return str(run.info.run_id)
 
         run_id = self._sent(send)
         if run_id is not None:
-            self._on_run(run_id, lambda run: self.client.log_batch(run, params=_shown(params)))
+            self.log(run_id, params=params)
         return run_id
 
     def _started_with(self, word: str) -> list[Run]:
@@ -183,21 +187,28 @@ class Tracker:
         found = self._sent(lambda: self.client.search_logged_models([self.experiment_of(run_id)], wanted))
         return next((str(one.model_id) for one in found or () if one.tags.get("epoch") == str(epoch)), None)
 
-    def log(self, run_id: str | None, *figures: Figures, tags: Mapping[str, str] | None = None) -> None:
-        """Log metrics, without NaN, and tags in one request.
+    def log(
+        self,
+        run_id: str | None,
+        *figures: Figures,
+        params: Mapping[str, Any] | None = None,
+        tags: Mapping[str, str] | None = None,
+    ) -> None:
+        """Log parameters, metrics, without NaN, and tags in one request. Of a metric at one step the last value counts.
 
         An infinite metric becomes a tag, since MLflow would store 1.8e308.
         """
         now = self._now()
-        metrics = [metric for one in figures for metric in one.metrics_at(now)]
+        metrics = list({(m.key, m.step): m for one in figures for m in one.metrics_at(now)}.values())
         every = {key: value for one in figures for key, value in infinite(one.metrics).items()}
         every |= {key: redacted(str(value)) for key, value in (tags or {}).items()}
         batches = [metrics[i : i + _BATCH] for i in range(0, len(metrics), _BATCH)] or [[]]
         for batch in batches[:-1]:
             self._on_run(run_id, functools.partial(self.client.log_batch, metrics=batch))
-        shown = [RunTag(key, value) for key, value in every.items()]
-        if batches[-1] or shown:
-            self._on_run(run_id, functools.partial(self.client.log_batch, metrics=batches[-1], tags=shown))
+        last, shown, told = batches[-1], _shown(params or {}), [RunTag(key, value) for key, value in every.items()]
+        if last or shown or told:
+            send = functools.partial(self.client.log_batch, metrics=last, params=shown, tags=told)
+            self._on_run(run_id, send)
 
     def log_missing(
         self,
@@ -242,7 +253,15 @@ class Tracker:
         if path.is_file():
             if self._fixed_time is not None:
                 os.utime(path, (self._fixed_time, self._fixed_time))  # MLflow's copy has the file's time
-            self._on_run(run_id, lambda run: self.client.log_artifact(run, str(path), folder))
+            self._on_run(run_id, lambda run: self._artifacts_of(run).log_artifact(str(path), folder))
+
+    def _artifacts_of(self, run: str) -> ArtifactRepository:
+        """Return the place of a run's artifacts.
+
+        MLflow's client would ask the store for it, and keep the places of the last thousand runs, each with threads.
+        """
+        place = self._places.get(run) or self.client.get_run(run).info.artifact_uri
+        return get_artifact_repository(place, tracking_uri=self.uri)
 
     def reopen(self, run_id: str | None, params: Mapping[str, Any] | None = None) -> None:
         """Set an ended or interrupted run to running, and log those of `params` that it lacks."""
@@ -258,6 +277,7 @@ class Tracker:
 
     def end(self, run_id: str | None, status: str = "FINISHED") -> None:
         """End a run: FINISHED, FAILED or KILLED."""
+        self._places.pop(run_id or "", None)
         self._on_run(run_id, lambda run: self.client.set_terminated(run, status, self._now()))
 
     def find(self, parent: str, name: str) -> str | None:
