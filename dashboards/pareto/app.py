@@ -68,6 +68,7 @@ def create(
     limits(app, source)
     charts(app, source)
     labels(app, source)
+    _trees(app)
     _table(app, source)
     selection(app, source, mlflow, tracking_uri)
     address(app, source)
@@ -89,6 +90,14 @@ def _theme(app: Dash) -> None:
         Output("narrow", "data"),
         Input("toggle", "n_clicks"),
     )
+
+
+def _trees(app: Dash) -> None:
+    """Draw the table and the details in the browser, which takes Dash a third of a second."""
+    for name in ("rows", "details"):
+        app.clientside_callback(
+            ClientsideFunction("edp", name), Output(f"{name}-put", "data"), Input(f"{name}-tree", "data")
+        )
 
 
 def _table(app: Dash, source: Source) -> None:
@@ -115,7 +124,7 @@ def _table(app: Dash, source: Source) -> None:
         return max(0, now + step) if step else 0
 
     @app.callback(
-        Output("rows", "children"),
+        Output("rows-tree", "data"),
         Output("table-where", "children"),
         Output("previous", "disabled"),
         Output("next", "disabled"),

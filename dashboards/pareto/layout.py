@@ -316,6 +316,7 @@ def page(
             dcc.Store(id="pressed-row"),  # the button of the table that was pressed last, as page.js writes it
             dcc.Store(id="pressed-head"),
             dcc.Store(id="parallel-seen"),
+            *(dcc.Store(id=f"{name}-{what}") for name in ("rows", "details") for what in ("tree", "put")),
             dcc.Store(id="advised"),  # the recommendation without limits, which the page selects by itself
             dcc.Store(id="advice"),  # the recommendation within the limits
             dcc.Store(id="asked"),  # the point and the model name of a pick that awaits a second click

@@ -189,8 +189,7 @@ def table_members(
 def table(snapshot: Snapshot, members: list[Candidate], key: str | None, descending: bool) -> Any:
     """Return the candidates as a table, which serves keyboards and screen readers in place of the charts.
 
-    `assets/page.js` takes the presses of its buttons. It marks the selected row too, since Dash takes some 0.4 s to
-    draw the table anew.
+    `assets/page.js` draws it, takes the presses of its buttons, and marks the selected row.
     """
     if not members:
         return html.P("Nothing is within the limits." if snapshot.candidates else "No trial is complete yet.")

@@ -61,7 +61,7 @@ def selection(app: Dash, source: Source, mlflow: str | None, tracking_uri: str |
 
     @app.callback(
         Output("chosen", "children"),
-        Output("details", "children"),
+        Output("details-tree", "data"),
         Output("epsilons", "figure"),
         Output("epsilons-note", "children"),
         Output("curves", "figure"),

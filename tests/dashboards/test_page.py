@@ -163,7 +163,7 @@ def test_a_press_counts_while_the_table_is_on_its_way(page: Any) -> None:
     held: list[Any] = []
     page.route(
         re.compile("_dash-update-component"),
-        lambda route: held.append(route) if "rows.children" in route.request.post_data else route.continue_(),
+        lambda route: held.append(route) if "rows-tree.data" in route.request.post_data else route.continue_(),
     )
     page.click("#rows th button")
     wait_for(lambda: page.wait_for_timeout(100) or held)
