@@ -35,23 +35,29 @@ def frozen_type(config: Any, device: torch.device) -> torch.dtype:
     return torch.bfloat16 if low else torch.float32
 
 
-def check_memory(model: nn.Module, device: torch.device, name: str, instead: str) -> None:
-    """Raise if a model's weights, in their types, take more than the free memory of a GPU.
+def check_memory(model: nn.Module, device: torch.device, name: str, instead: str, share: float = 1.0) -> None:
+    """Raise if a model's weights, in their types, take more than the free memory of a GPU, or than a process' share.
 
-    One process holds a whole model, on one device (`docs/models.md` has the reason).
+    One process holds a whole model, on one device (`docs/models.md` has the reason). Processes that share a GPU load
+    their models at the same time, so that each finds the memory free.
 
     Args:
         name: the user's name for the pretrained model.
         instead: what is allowed besides smaller models.
+        share: of the GPU that this process has.
 
     Raises:
         UserError: with both sizes.
     """
     if device.type != "cuda":
         return
-    needed, free = sum(p.numel() * p.element_size() for p in model.parameters()), torch.cuda.mem_get_info(device)[0]
-    if needed > free:
+    needed = sum(p.numel() * p.element_size() for p in model.parameters())
+    free, whole = torch.cuda.mem_get_info(device)
+    if needed > min(free, share * whole):
+        room = f"the GPU has {free / 2**30:.1f} GiB free"
+        if needed <= free:
+            room = f"a worker's share of the GPU is {share * whole / 2**30:.1f} GiB (resources.gpus_per_worker)"
         raise UserError(
-            f"model.pretrained = {name}: its weights take {needed / 2**30:.1f} GiB, and the GPU has "
-            f"{free / 2**30:.1f} GiB free; allowed: fewer model.layers, a smaller model, {instead}"
+            f"model.pretrained = {name}: its weights take {needed / 2**30:.1f} GiB, and {room}; allowed: fewer "
+            f"model.layers, a smaller model, {instead}"
         )

@@ -41,11 +41,14 @@ def pick_device(training: TrainingSpec) -> torch.device:
     return torch.device("cuda", index)
 
 
-def new_model(spec: TrialSpec, corpus: EncodedCorpus, device: torch.device) -> JointModel:
+def new_model(spec: TrialSpec, corpus: EncodedCorpus, device: torch.device, share: float = 1.0) -> JointModel:
     """Return the model that a trial starts with, on `device`. All workers get the same weights.
 
+    Args:
+        share: of a GPU that this process has.
+
     Raises:
-        TrialFailed: for a pretrained model that is larger than the GPU's free memory.
+        TrialFailed: for a pretrained model that is larger than the GPU's free memory, or than this process' share.
     """
     model = build_model(
         spec.model,
@@ -60,7 +63,7 @@ def new_model(spec: TrialSpec, corpus: EncodedCorpus, device: torch.device) -> J
     if isinstance(spec.model, BERTSpec):
         instead = "a GPU with more memory, or training.device = cpu"
         try:
-            check_memory(model, device, spec.model.pretrained or "null", instead)
+            check_memory(model, device, spec.model.pretrained or "null", instead, share)
         except UserError as error:
             raise TrialFailed(str(error)) from error
     return model.to(device)

@@ -126,7 +126,7 @@ def _trainer(job: TrialJob, corpus: EncodedCorpus, device: torch.device, checkpo
         if dist.get_rank() == 0:
             write_ledger(ledger, job.output)
 
-    model = new_model(job.spec, corpus, device)
+    model = new_model(job.spec, corpus, device, min(1.0, job.gpus_per_worker))
     ledger = restored_ledger(checkpoint, read_ledger(job.output))
     return Trainer(model, corpus, job.spec, device, checkpoint, ledger, write_ahead, job.gpus_per_worker)
 

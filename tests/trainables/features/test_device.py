@@ -45,3 +45,12 @@ def test_weights_are_counted_in_their_types(monkeypatch: pytest.MonkeyPatch) -> 
             says = "model.pretrained = large: its weights take 1.2 GiB, and the GPU has 1.2 GiB free; allowed: fewer "
             with pytest.raises(UserError, match=says):
                 check_memory(model, torch.device(device), "large", "nothing else")
+
+
+def test_workers_that_share_a_gpu_each_have_a_part_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = nn.Linear(1 << 14, 1 << 13, bias=False)  # half a GiB
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (1 << 30, 1 << 30))
+    check_memory(model, torch.device("cuda"), "large", "nothing else", share=0.5)
+    says = r"take 0.5 GiB, and a worker's share of the GPU is 0.2 GiB \(resources.gpus_per_worker\); allowed: fewer "
+    with pytest.raises(UserError, match=says):
+        check_memory(model, torch.device("cuda"), "large", "nothing else", share=0.25)
