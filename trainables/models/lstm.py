@@ -5,8 +5,8 @@ matrix each. Here the weight gradient is one product over all tokens, and the ga
 tokens at once. A time step then costs one product and a few passes over its states. Both directions take their time
 steps together: the second reads every utterance from its end.
 
-On a GPU cuDNN is faster, but does not return the gates' derivatives, which the recorder needs. So this implementation
-runs there too if gradients are recorded by micro-batch.
+On a GPU cuDNN is faster, since a step of ours starts a dozen kernels. The recorder needs the gates' derivatives, which
+cuDNN returns for one input alone: the gates' own (`by_library`).
 
 Shapes: n tokens of all utterances (time step by time step, the longest utterance first), e inputs, h hidden. Gates
 are in PyTorch's order: input, forget, cell, output.
@@ -75,10 +75,15 @@ class PackedLSTM(nn.LSTM):
 
     def packed(self, input_ne: Tensor, packing: Packing) -> Tensor:
         """Map packed tokens (N, E) to (N, 2·H)."""
-        if input_ne.device.type == "cpu":
+        if not library_is_faster(input_ne.device):
             return bidirectional_lstm(self, input_ne, packing)
         hidden: PackedSequence = self(PackedSequence(input_ne, torch.tensor(packing.starts).diff()))[0]
         return hidden.data
+
+
+def library_is_faster(device: torch.device) -> bool:
+    """Return True if PyTorch's LSTM is faster there than ours, which is the case with cuDNN."""
+    return device.type != "cpu"
 
 
 @register_layer(PackedLSTM, method="packed")
@@ -124,6 +129,9 @@ def bidirectional_lstm(
         ways = (f"l{layer}", f"l{layer}_reverse")
         biases = [getattr(lstm, f"bias_ih_{way}") + getattr(lstm, f"bias_hh_{way}") for way in ways]
         weights = [getattr(lstm, f"{kind}_{way}") for way in ways for kind in ("weight_ih", "weight_hh")]
+        if recording_of is not None and library_is_faster(input_ne.device):
+            hidden_n = by_library(hidden_n, packing, recording_of(layer), *weights, *biases)
+            continue
         if torch.is_autocast_enabled(input_ne.device.type):
             # The cast is here, so that states and the gates' derivatives stay in the weights' own type.
             low = torch.get_autocast_dtype(input_ne.device.type)
@@ -131,6 +139,61 @@ def bidirectional_lstm(
         record = recording_of(layer) if recording_of is not None else None
         hidden_n = _Layer.apply(hidden_n, packing, record, *weights, *biases)
     return hidden_n
+
+
+def by_library(input_ne: Tensor, packing: Packing, record: Record, *parameters: Tensor) -> Tensor:
+    """Apply one layer in both directions by PyTorch's LSTM, giving (N, 2·H), and record it in the backward pass.
+
+    PyTorch's LSTM gets the inputs of the gates, (N, 8·H), as its input, and the identity as the weights of that input:
+    so the gradient of its input is the gates' derivatives. Products with the identity are exact. States are of the type
+    of the biases, also under autocast.
+
+    Args:
+        parameters: the weights of input and state of the first direction, those of the second, and both biases.
+    """
+    in_there, state_there, in_back, state_back, *biases = (parameter.detach() for parameter in parameters)
+    given_ne, h = input_ne.detach(), state_there.shape[1]
+
+    def both_ways(x_nk: Tensor) -> Tensor:
+        there, back = x_nk.chunk(2, 1)
+        return torch.stack([there, back[packing.reversed_n]], 1)
+
+    def hear(slope_n8h: Tensor) -> None:
+        record(given_ne, given_ne[packing.reversed_n], both_ways(states_nh), both_ways(slope_n8h))
+
+    gates_n8h = torch.cat([input_ne @ in_there.t() + biases[0], input_ne @ in_back.t() + biases[1]], 1)
+    gates_n8h = _Heard.apply(gates_n8h, hear, *parameters)
+    # On the meta device no random numbers are drawn for weights that are replaced.
+    empty = nn.LSTM(8 * h, h, bias=False, bidirectional=True, device="meta", dtype=gates_n8h.dtype)
+    lstm = empty.requires_grad_(False).to_empty(device=gates_n8h.device)
+    own_8h8h = torch.eye(8 * h, device=gates_n8h.device)
+    weights = (own_8h8h[: 4 * h], state_there, own_8h8h[4 * h :], state_back)
+    for name, weight in zip(lstm.state_dict(), weights, strict=True):
+        lstm.get_parameter(name).copy_(weight)
+    with torch.autocast(gates_n8h.device.type, enabled=False):
+        hidden_nh: Tensor = lstm(PackedSequence(gates_n8h, torch.tensor(packing.starts).diff()))[0].data
+    states_nh = hidden_nh.detach()
+    return hidden_nh
+
+
+class _Heard(torch.autograd.Function):
+    """The identity, whose backward pass calls `hear` with the gradient, in the place of the parameters' gradients.
+
+    The parameters are inputs, so that DDP learns that they have been passed.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, hear: Callable[[Tensor], None], *parameters: Tensor) -> Tensor:
+        ctx.hear, ctx.parameters = hear, len(parameters)
+        return x.view_as(x)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        with torch.autocast(grad.device.type, enabled=False):
+            ctx.hear(grad)
+        ctx.hear = None
+        return grad, None, *(None,) * ctx.parameters
 
 
 def _add_product(out: Tensor, a: Tensor, b: Tensor) -> None:
