@@ -32,6 +32,6 @@ class Housekeeping(tune.Callback):
             del result[name]
 
     def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
-        """Empty the configuration of a trial that has ended, which has a process no more."""
+        """Empty the configuration of a trial that has ended: no process will ask for it."""
         trial.config.clear()
         trial.evaluated_params.clear()
