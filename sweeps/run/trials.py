@@ -166,7 +166,7 @@ def _tuner(sweep: Sweep, context: TrialContext, driver: Driver, trials: int, con
             name=f"tune-{int(time.time())}",
             storage_path=str(sweep.folder / "ray"),
             failure_config=tune.FailureConfig(max_failures=RETRIES),
-            callbacks=[Housekeeping(driver)],
+            callbacks=[Housekeeping(driver.send_due)],
             verbose=0,
         ),
     )

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from ray import tune
-
-from sweeps.run.driver import Driver
 
 _NEEDED = {"training_iteration", "node_ip"}
 
@@ -15,14 +14,17 @@ class Housekeeping(tune.Callback):
     """Sends what is due to MLflow, and empties what Tune keeps of a trial until the search ends.
 
     Tune keeps the configuration, the last result, and statistics of every number in it: 45 KiB a trial.
+
+    Args:
+        send_due: called after each step of Tune; sends the figures that have waited.
     """
 
-    def __init__(self, driver: Driver) -> None:
-        self._driver = driver
+    def __init__(self, send_due: Callable[[], None]) -> None:
+        self._send_due = send_due
 
     def on_step_end(self, iteration: int, trials: list[Any], **info: Any) -> None:
         """Send the figures of running trials that have waited."""
-        self._driver.send_due()
+        self._send_due()
 
     def on_trial_result(
         self, iteration: int, trials: list[Any], trial: Any, result: dict[str, Any], **info: Any

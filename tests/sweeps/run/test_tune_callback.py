@@ -59,7 +59,7 @@ def test_tune_keeps_neither_configuration_nor_figures_of_a_trial_that_has_ended(
         tune.with_resources(trial, {"cpu": 0.1}),
         tune_config=tune.TuneConfig(search_alg=driver, num_samples=3, max_concurrent_trials=2, reuse_actors=True),
         run_config=tune.RunConfig(
-            callbacks=[Housekeeping(driver), kept],  # type: ignore[arg-type]  # a driver to the callback, no more
+            callbacks=[Housekeeping(driver.send_due), kept],
             storage_path=str(tmp_path),
             verbose=0,
         ),
