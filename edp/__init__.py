@@ -47,6 +47,7 @@ __all__ = [
     "random_stopping_epsilon",
     "record_per_example",
     "register_layer",
+    "shared_key",
     "shuffled_epoch",
     "steps_per_epoch",
 ]
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
     from edp.accounting.selection import composed_epsilon, random_stopping_epsilon
     from edp.alpha import gradient_layer_norms, private_alpha, public_alpha
     from edp.hook import EDPHook, NonFiniteGradient, one_bucket_ddp
+    from edp.keyed import shared_key
     from edp.ledger import AlphaRelease, Ledger, LedgerEntry, planned_ledger
     from edp.mechanism import Mechanism, mechanism_of
     from edp.per_example import GradientRecorder, UnsupportedLayer, record_per_example, register_layer
@@ -80,6 +82,7 @@ else:
             "edp.accounting.selection": ("composed_epsilon", "random_stopping_epsilon"),
             "edp.per_example": ("GradientRecorder", "UnsupportedLayer", "record_per_example", "register_layer"),
             "edp.hook": ("EDPHook", "NonFiniteGradient", "one_bucket_ddp"),
+            "edp.keyed": ("shared_key",),
             "edp.ledger": ("AlphaRelease", "Ledger", "LedgerEntry", "planned_ledger"),
             "edp.mechanism": ("Mechanism", "mechanism_of"),
             "edp.sampling": ("group_by_user", "poisson_epoch", "poisson_examples", "shuffled_epoch", "steps_per_epoch"),

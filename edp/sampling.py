@@ -9,6 +9,9 @@ Two schemes, each with the neighbour relation that its accounting needs:
   an attacker who knows it, sampling amplifies nothing. With micro-batches of one example (`poisson_examples`) this is
   DP-SGD as in Abadi et al. (2016): as many micro-batches as examples were drawn, possibly none.
 
+Poisson draws come from a secret key that all workers share (`edp.keyed.shared_key`). An example's draws depend on the
+key and its id alone.
+
 To protect users, draw users instead of examples; `group_by_user` then replaces each user by the user's examples.
 """
 
@@ -17,11 +20,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import count, pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
+from edp.keyed import Ids, derived_key, numbers, uniforms
 from edp.spec import Sampling
 
 Indices = NDArray[np.int64]
@@ -127,15 +131,22 @@ def shuffled_epoch(
 
 
 def poisson_epoch(
-    examples: int, *, batch_size: int, micro_batches: int, workers: int = 1, rng: np.random.Generator, epoch: int
+    examples: int,
+    *,
+    batch_size: int,
+    micro_batches: int,
+    workers: int = 1,
+    key: bytes,
+    epoch: int,
+    ids: Ids | None = None,
 ) -> Epoch:
     """Return a Poisson sampled epoch with `micro_batches` index arrays a step, of any length.
 
     It has as many steps as a shuffled one.
 
     Examples:
-        >>> rng = np.random.default_rng()  # from the operating system's entropy: the draw stays secret
-        >>> steps = list(poisson_epoch(100, batch_size=20, micro_batches=4, rng=rng, epoch=0))
+        >>> key = bytes(32)  # of all workers: edp.shared_key()
+        >>> steps = list(poisson_epoch(100, batch_size=20, micro_batches=4, key=key, epoch=0))
         >>> len(steps), [len(step[0]) for step in steps]
         (5, [4, 4, 4, 4, 4])
 
@@ -143,64 +154,100 @@ def poisson_epoch(
         examples: size of the training set.
         batch_size: the expected one; the rate is `batch_size / examples`, at most 1.
         workers: they share the micro-batches.
-        rng: seeded from secret entropy that all workers share. Every example gets two numbers of its own a step, drawn
-            or not: one decides whether it is drawn, one its micro-batch. So neither depends on another example, and
-            the drawn examples do not depend on `micro_batches`.
+        key: 32 secret bytes, the same on all workers and in all epochs (`edp.shared_key`).
+        ids: the examples' ids (`edp.keyed`); None: their numbers.
     """
-    drawn = _poisson_steps(examples, batch_size, micro_batches, rng)
+    drawn = _poisson_steps(examples, batch_size, micro_batches, key, epoch, ids)
     return Epoch(epoch, "poisson", examples, batch_size, (sharded(step, workers) for step in drawn))
 
 
 def poisson_examples(
-    examples: int, *, batch_size: int, workers: int = 1, rng: np.random.Generator, epoch: int
+    examples: int, *, batch_size: int, workers: int = 1, key: bytes, epoch: int, ids: Ids | None = None
 ) -> Epoch:
     """Return a Poisson sampled epoch of micro-batches of one example each, any number of them for each worker.
 
-    Arguments are as for `poisson_epoch`. Each example's own uniform draw decides its worker.
+    Arguments are as for `poisson_epoch`. Each example's own draw decides its worker.
     """
-    drawn = _poisson_steps(examples, batch_size, workers, rng)
+    drawn = _poisson_steps(examples, batch_size, workers, key, epoch, ids)
     steps = ([list(share.reshape(-1, 1)) for share in step] for step in drawn)
     return Epoch(epoch, "poisson", examples, batch_size, steps)
 
 
-def _poisson_steps(examples: int, batch_size: int, places: int, rng: np.random.Generator) -> Iterator[list[Indices]]:
-    """Yield the drawn examples of each step of an epoch, an array for each of `places`."""
-    rate = min(1.0, batch_size / examples)
-    for _ in range(steps_per_epoch(examples, batch_size)):
-        draw, place = rng.random((examples, 2)).T
-        drawn = np.flatnonzero(draw < rate)
-        # A float below 1 times a whole number may round up to that number: hence the minimum.
-        place_of_drawn = np.minimum((place[drawn] * places).astype(np.int64), places - 1)
-        yield [drawn[place_of_drawn == i] for i in range(places)]
+def _poisson_steps(
+    examples: int, batch_size: int, places: int, key: bytes, epoch: int, ids: Ids | None
+) -> Iterator[list[Indices]]:
+    """Yield the drawn examples of each step of an epoch, an array for each of `places`, in the examples' order."""
+    rate, steps = min(1.0, batch_size / examples), steps_per_epoch(examples, batch_size)
+    step_p, example_p, place_p = _participations(rate, steps, key, epoch, numbers(examples) if ids is None else ids)
+    # A float up to 1 times a whole number may be that number: hence the minimum.
+    place_p = np.minimum((place_p * places).astype(np.int64), places - 1)
+    order = np.lexsort((example_p, place_p, step_p))
+    ends = np.searchsorted((step_p * places + place_p)[order], np.arange(1, steps * places))
+    parts = iter(np.split(example_p[order], ends))
+    for _ in range(steps):
+        yield [next(parts) for _ in range(places)]
 
 
-def group_by_user(drawn: Epoch, users: Indices, *, seed: int, max_examples: int | None = None) -> Epoch:
+def _participations(
+    rate: float, steps: int, key: bytes, epoch: int, ids: Ids
+) -> tuple[Indices, Indices, NDArray[np.float64]]:
+    """Return the steps that examples are drawn in, in an epoch: the step, the example and a uniform number of each.
+
+    The number of steps until an example is drawn again has a geometric law. So an example needs two numbers for each
+    step that it is in, and not for each step of the epoch.
+    """
+    active, last = np.arange(len(ids)), np.full(len(ids), -1)
+    found: list[tuple[Indices, Indices, NDArray[np.float64]]] = []
+    with np.errstate(divide="ignore"):  # at a rate of 1 all gaps are 0
+        log_miss = np.log1p(-rate)
+    for block in count():
+        if not len(active):
+            break
+        numbers_n8 = uniforms(derived_key(key, "poisson", epoch, block), ids[active])
+        for gap_n, place_n in zip(numbers_n8.T[:4], numbers_n8.T[4:], strict=True):
+            last = last + 1 + np.minimum(np.log(gap_n) / log_miss, steps).astype(np.int64)
+            drawn = last < steps
+            found.append((last[drawn], active[drawn], place_n[drawn]))
+            last = np.where(drawn, last, steps)
+        active, last = active[last < steps], last[last < steps]
+    step_p, example_p, place_p = (np.concatenate(parts) for parts in zip(*found, strict=True))
+    return step_p, example_p, place_p
+
+
+def group_by_user(
+    drawn: Epoch,
+    users: Indices,
+    *,
+    max_examples: int | None = None,
+    key: bytes = b"",
+    ids: Ids | None = None,
+) -> Epoch:
     """Return an epoch of users as one of their examples: a user's micro-batch holds at most `max_examples` of them.
 
-    They are drawn once an epoch, by seed, epoch, the user's number and the user's number of examples. So one user's
-    examples do not depend on any other user.
+    They are drawn once an epoch, by the key and the ids of the user's own examples. So one user's examples do not
+    depend on any other user.
 
     Examples:
         >>> drawn = shuffled_epoch(2, batch_size=2, micro_batches=2, seed=0, epoch=0)  # two users, one a micro-batch
-        >>> [[step]] = group_by_user(drawn, np.array([0, 1, 1, 0, 1]), seed=0, max_examples=2)
+        >>> [[step]] = group_by_user(drawn, np.array([0, 1, 1, 0, 1]), key=bytes(32), max_examples=2)
         >>> sorted(len(examples) for examples in step)
         [2, 2]
 
     Args:
         drawn: an epoch of users, numbered from 0, in micro-batches of one each.
         users: the user of each example, (examples,). A user without examples has an empty micro-batch.
-        seed: may be public.
         max_examples: None: all.
+        key: 32 bytes, with `max_examples`. They must be secret if `ids` are not given.
+        ids: the examples' ids (`edp.keyed`); None: their numbers.
     """
     by_user = np.argsort(users, kind="stable")
+    if max_examples is not None:
+        ids = numbers(len(users)) if ids is None else ids
+        by_user = np.lexsort((uniforms(derived_key(key, "users", drawn.number), ids)[:, 0], users))
     end_u = np.bincount(users, minlength=drawn.examples).cumsum()
 
     def examples_of(user: int) -> Indices:
-        own = by_user[end_u[user - 1] if user else 0 : end_u[user]]
-        if max_examples is None or len(own) <= max_examples:
-            return own
-        rng = np.random.default_rng([seed, drawn.number, user])
-        return own[np.sort(rng.permutation(len(own))[:max_examples])]
+        return np.sort(by_user[end_u[user - 1] if user else 0 : end_u[user]][:max_examples])
 
     def of(micro_batch: Indices) -> Indices:
         return np.concatenate([examples_of(int(user)) for user in micro_batch] or [micro_batch])

@@ -44,7 +44,7 @@ class Verified:
     violations: list[dict[str, str]]
     sensitivity: Both
     noise_std: Both
-    pairs: int
+    steps: int
 
 
 @dataclass(frozen=True)

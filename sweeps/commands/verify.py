@@ -20,11 +20,12 @@ from sweeps.commands.options import Json, Set
 from sweeps.config.loading import load_config, load_recipe, read_yaml, recipe_names
 from sweeps.config.recipe import Recipe, example_params
 from sweeps.text.terminal import print_line
-from trainables.config import CLCSpec, TrialSpec
+from trainables.config import CLCSpec, CorpusSpec, TrialSpec
 from trainables.corpora import is_generated, load_corpus
 from trainables.corpora.labels import labels_of
-from trainables.corpora.types import Splits
+from trainables.corpora.types import UNKNOWN, Splits
 from trainables.features.embeddings import WordVectors
+from trainables.features.encoded_corpus import EncodedCorpus
 from trainables.records.job import TrialError, TrialFailed
 
 EXAMPLES = 32
@@ -37,6 +38,8 @@ _CLIPS = 16
 """Largest number of micro-batches of a measured step."""
 MINUTE = 60.0
 """The time limit, in seconds, of a measurement that nobody asked for."""
+_OTHERS = 12
+"""Number of utterances of valid and of test, which are read and encoded too."""
 _USERS = 8
 """Number of users if users are the unit. Each has `EXAMPLES // _USERS` utterances."""
 
@@ -74,7 +77,7 @@ def verify_with_bar(spec: TrialSpec, seconds: float | None = None) -> dict[str, 
     Show a progress bar meanwhile.
 
     Args:
-        seconds: a time limit; None: no limit. After each step the time of all steps is estimated.
+        seconds: a time limit; None: no limit. After each part the time of all parts is estimated.
 
     Returns:
         The document that `edp-sweep verify --json` prints.
@@ -98,36 +101,35 @@ def verify_with_bar(spec: TrialSpec, seconds: float | None = None) -> dict[str, 
     splits = _cut(splits, spec)
     if spec.edp.unit == "user":
         spec = small(spec, most=len(splits.train_users))
+    vectors = _vectors(splits, spec)
     columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
     with (
         tempfile.TemporaryDirectory() as folder,
         Progress(*columns, console=err, transient=True, disable=not err.is_terminal) as bar,
     ):
-        task = bar.add_task(f"encoding {EXAMPLES} utterances of {spec.corpus.name}", total=None)
-        place = Path(folder) / f"{spec.corpus.name}-verified"
-        corpus = encode(splits, spec.model, place, labels=labels, features=_vectors(splits, spec))
-        ensure_states([place], [spec.model], lambda line: bar.update(task, description=line))
+        task = bar.add_task(f"verifying {EXAMPLES} utterances of {spec.corpus.name}", total=None)
 
-        ended: list[float] = []
+        def read(corpus: CorpusSpec, place: Path) -> EncodedCorpus:
+            encoded = encode(load_corpus(corpus), spec.model, place, labels=labels, features=vectors)
+            ensure_states([place], [spec.model], lambda line: None)
+            return encoded.open(place).for_model(spec.model)
 
         def progress(done: int, total: int) -> None:
-            ended.append(time.monotonic())
-            # The first step is left out of the estimate, since it also loads and allocates.
-            expected = ended[-1] - began + (ended[-1] - ended[0]) / max(1, done - 1) * (total - done)
+            expected = (time.monotonic() - began) * total / done
             if seconds is not None and expected > seconds:
                 raise UserError(f"it would take about {expected:.0f} s; --verify measures them all the same")
-            bar.update(task, description="steps", completed=done, total=total)
+            bar.update(task, completed=done, total=total)
 
         try:
             with alone():
-                found = verify(spec, corpus.open(place).for_model(spec.model), progress)
+                found = verify(spec, splits, read, Path(folder), progress)
         except TrialFailed as error:
             raise TrialError(str(error)) from error
     return {
         "violations": [{"parameter": one.parameter, "what": one.what} for one in found.violations],
         "sensitivity": {"declared": found.declared_sensitivity, "measured": found.measured_sensitivity},
         "noise_std": {"declared": found.declared_std, "measured": found.measured_std},
-        "pairs": found.pairs,
+        "steps": found.steps,
     }
 
 
@@ -164,14 +166,15 @@ def _cut(splits: Splits, spec: TrialSpec) -> Splits:
         most = [user for user, _ in splits.train_users.most_common(_USERS)]
         own = ([one for one in splits.train if one.user == user] for user in most)
         train = [one for utterances in own for one in utterances[: EXAMPLES // _USERS]]
-    return replace(splits, train=train, valid=splits.valid[:2], test=splits.test[:2])
+    known = [[one for one in part if one.intent != UNKNOWN][:_OTHERS] for part in (splits.valid, splits.test)]
+    return replace(splits, train=train, valid=known[0], test=known[1])
 
 
 def _vectors(splits: Splits, spec: TrialSpec) -> WordVectors | None:
     """Draw word vectors at random: training them takes minutes, and the clip must hold for any public inputs."""
     if not isinstance(spec.model, CLCSpec):
         return None
-    words = sorted({token.lower() for one in splits.train[:EXAMPLES] for token in one.tokens})
+    words = sorted({token.lower() for one in splits.train for token in one.tokens})
     rng = np.random.default_rng(0)
     shape = spec.model.embedding_size
     return WordVectors(
@@ -187,7 +190,7 @@ def _show(document: dict[str, Any]) -> None:
     endless = math.isinf(sensitivity["declared"])
     lines = [
         f"sensitivity  at most {sensitivity['declared']:.6g} declared, {sensitivity['measured']:.6g} measured over "
-        f"{document['pairs']} pairs of neighbours",
+        f"{document['steps']} steps with and without a unit",
         f"noise        std {noise['declared']:.6g} declared, {noise['measured']:.6g} measured",
         *(
             ["             the influence of one unit has no bound: the layer scales depend on the data"]

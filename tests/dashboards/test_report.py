@@ -138,7 +138,7 @@ def test_what_was_measured_of_the_choice_is_kept_and_in_every_later_report(sweep
         "violations": [{"parameter": "crf.start", "what": "gets gradient and no noise"}],
         "sensitivity": {"declared": 0.25, "measured": 0.125},
         "noise_std": {"declared": 0.5, "measured": 0.625},
-        "pairs": 7,
+        "steps": 7,
     }
 
     def verify(spec: TrialSpec) -> dict[str, Any]:
@@ -154,7 +154,7 @@ def test_what_was_measured_of_the_choice_is_kept_and_in_every_later_report(sweep
     assert said in words(page)
     write_report(sweep, page)
     assert said in words(page)
-    assert "Open. Yes, over 7 pairs of neighbours" in words(page), "a violation is no answer"
+    assert "Open. Yes, over 7 steps with and without an utterance or user" in words(page), "a violation is no answer"
     assert "Advice. Do not release it: a step of its configuration does not do what its ledger says" in words(page)
     write_report(sweep, page, verify=verify, anew=False)
     assert len(asked) == 1, "it was measured before"

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections import Counter
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from edp.keyed import derived_key, digests, numbers, uniforms
 from edp.sampling import (
     Epoch,
     Indices,
@@ -16,6 +19,8 @@ from edp.sampling import (
     shuffled_epoch,
     steps_per_epoch,
 )
+
+KEY = bytes(range(32))
 
 
 def whole(epoch: Epoch) -> list[list[Indices]]:
@@ -57,7 +62,7 @@ def test_micro_batches_are_dealt_in_their_order_in_shares_that_differ_by_one_at_
 def test_an_epoch_says_what_it_is() -> None:
     shuffled = shuffled_epoch(40, batch_size=16, micro_batches=8, seed=0, epoch=3)
     assert (shuffled.number, shuffled.sampling, shuffled.rate) == (3, "shuffle", 0.4)
-    drawn = poisson_examples(40, batch_size=10, rng=np.random.default_rng(0), epoch=1)
+    drawn = poisson_examples(40, batch_size=10, key=KEY, epoch=1)
     assert (drawn.number, drawn.sampling, drawn.rate) == (1, "poisson", 0.25)
     assert shuffled_epoch(4, batch_size=16, micro_batches=2, seed=0, epoch=0).rate == 1
 
@@ -77,10 +82,9 @@ def test_the_order_is_a_function_of_seed_and_epoch() -> None:
 
 def test_poisson_draws_each_example_independently_at_the_rate_and_into_a_uniform_micro_batch() -> None:
     examples, epochs = 200, 400
-    rng = np.random.default_rng(0)
     counts, places, sizes = np.zeros(examples), np.zeros(4), []
     for epoch in range(epochs):
-        for step in whole(poisson_epoch(examples, batch_size=20, micro_batches=4, rng=rng, epoch=epoch)):
+        for step in whole(poisson_epoch(examples, batch_size=20, micro_batches=4, key=KEY, epoch=epoch)):
             drawn = np.concatenate(step)
             assert len(set(drawn)) == len(drawn)
             counts[drawn] += 1
@@ -94,38 +98,63 @@ def test_poisson_draws_each_example_independently_at_the_rate_and_into_a_uniform
 
 
 def test_poisson_gives_empty_micro_batches_where_few_examples_are_drawn() -> None:
-    steps = whole(poisson_epoch(4, batch_size=2, micro_batches=8, rng=np.random.default_rng(0), epoch=0))
+    steps = whole(poisson_epoch(4, batch_size=2, micro_batches=8, key=KEY, epoch=0))
     assert len(steps) == 2
     assert any(len(micro_batch) == 0 for step in steps for micro_batch in step)
 
 
 def _places(examples: int, micro_batches: int, seed: int) -> dict[int, int]:
     """Which micro-batch each example of the first step stands in; those that were not drawn are left out."""
-    rng = np.random.default_rng(seed)
-    step, *_ = whole(poisson_epoch(examples, batch_size=examples // 2, micro_batches=micro_batches, rng=rng, epoch=0))
+    key, size = derived_key(KEY, seed), examples // 2
+    step, *_ = whole(poisson_epoch(examples, batch_size=size, micro_batches=micro_batches, key=key, epoch=0))
     return {int(i): place for place, drawn in enumerate(step) for i in drawn}
 
 
-def test_where_an_example_stands_does_not_depend_on_what_became_of_the_others() -> None:
-    class ByExample(np.random.Generator):
-        """Numbers that belong to an example, of which one may be forced."""
+@pytest.mark.parametrize("gone", [0, 17, 39])
+def test_an_example_that_goes_moves_no_other_one_if_ids_are_what_examples_hold(gone: int) -> None:
+    """Rates differ with the size of the data set, which is public: a blank at its end keeps it."""
+    contents = [f"utterance {number % 30}".encode() for number in range(40)]  # ten of them twice
+    fewer = [*(one for number, one in enumerate(contents) if number != gone), b"blank"]
 
-        drawn: float
+    def steps(held: list[bytes]) -> list[list[list[bytes]]]:
+        drawn = whole(poisson_epoch(40, batch_size=20, micro_batches=4, key=KEY, epoch=2, ids=digests(held)))
+        return [[sorted(held[i] for i in micro_batch) for micro_batch in step] for step in drawn]
 
-        def random(self, *shape: Any) -> Any:
-            numbers = super().random(*shape)
-            numbers[3, 0] = self.drawn
-            return numbers
+    here, there = steps(contents), steps(fewer)
+    moved = [
+        (len(Counter(one) - Counter(other)), set(other) - set(one))
+        for step, its in zip(here, there, strict=True)
+        for one, other in zip(step, its, strict=True)
+    ]
+    assert sum(left for left, _ in moved) <= len(here), "at most the one that went, in each step"
+    assert all(new <= {b"blank"} for _, new in moved)
+    equal = {contents[gone], b"blank"}
+    assert [[[i for i in m if i not in equal] for m in step] for step in here] == [
+        [[i for i in m if i not in equal] for m in step] for step in there
+    ]
 
-    def first_step(drawn: float) -> list[np.ndarray]:
-        rng = ByExample(np.random.PCG64(4))
-        rng.drawn = drawn
-        return whole(poisson_epoch(40, batch_size=20, micro_batches=4, rng=rng, epoch=0))[0]
 
-    here, gone = first_step(0.0), first_step(1.0)
-    assert any(3 in drawn for drawn in here)
-    for with_it, without_it in zip(here, gone, strict=True):
-        assert [i for i in with_it if i != 3] == list(without_it)
+@settings(max_examples=30, deadline=None)
+@given(examples=st.integers(1, 60), batch_size=st.integers(1, 80), epoch=st.integers(0, 3))
+def test_gaps_between_draws_are_those_of_a_coin_a_step(examples: int, batch_size: int, epoch: int) -> None:
+    """Each step's coin, as the gaps imply it: drawn where the number of misses since the last draw has run out."""
+    rate, steps = min(1.0, batch_size / examples), steps_per_epoch(examples, batch_size)
+    found = [
+        sorted(map(int, np.concatenate(step)))
+        for step in whole(poisson_epoch(examples, batch_size=batch_size, micro_batches=3, key=KEY, epoch=epoch))
+    ]
+    literal: list[list[int]] = [[] for _ in range(steps)]
+    for example in range(examples):
+        step, at = -1, 0
+        while step < steps:
+            block = uniforms(derived_key(KEY, "poisson", epoch, at // 4), numbers(examples))[example]
+            misses = 0
+            while (1 - rate) ** (misses + 1) >= block[at % 4] and misses < steps:
+                misses += 1
+            step, at = step + 1 + misses, at + 1
+            if step < steps:
+                literal[step].append(example)
+    assert found == literal
 
 
 def test_an_example_that_is_added_last_moves_no_other_one() -> None:
@@ -152,8 +181,8 @@ def test_places_are_independent_of_each_other_and_of_being_drawn() -> None:
 
 def test_dpsgd_deals_every_drawn_example_to_one_worker_as_a_micro_batch_of_its_own() -> None:
     arguments = {"batch_size": 3, "workers": 4, "epoch": 0}
-    single = list(poisson_examples(60, rng=np.random.default_rng(1), **arguments))
-    drawn = whole(poisson_epoch(60, batch_size=3, micro_batches=1, rng=np.random.default_rng(1), epoch=0))
+    single = list(poisson_examples(60, key=KEY, **arguments))
+    drawn = whole(poisson_epoch(60, batch_size=3, micro_batches=1, key=KEY, epoch=0))
     assert len(single) == steps_per_epoch(60, 3)
     assert any(not mine for step in single for mine in step), "some worker had none"
     for step, (at_once,) in zip(single, drawn, strict=True):

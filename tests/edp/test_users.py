@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from edp.hook import EDPHook, one_bucket_ddp
+from edp.keyed import derived_key, digests
 from edp.per_example import layer_of_parameter, record_per_example
 from edp.sampling import Epoch, Indices, group_by_user, poisson_examples, shuffled_epoch
 from edp.spec import Clipping, EDPSpec, Sampling
@@ -24,7 +25,8 @@ USERS = np.array([3, 0, 0, 1, 2, 0, 1, 3, 0, 0, 2, 0])
 
 def shuffled(number: int = 0, users: Indices = USERS, most: int | None = 2, seed: int = 5, at_once: int = 2) -> Epoch:
     drawn = shuffled_epoch(4, batch_size=at_once, micro_batches=at_once, seed=seed, epoch=number)
-    return group_by_user(drawn, users, seed=seed, max_examples=most)
+    ids = digests(f"{user}".encode() for user in users)  # of a user, examples are alike
+    return group_by_user(drawn, users, key=derived_key(bytes(32), seed), ids=ids, max_examples=most)
 
 
 def held(epoch: Epoch, users: Indices = USERS) -> dict[int, list[int]]:
@@ -76,12 +78,12 @@ def test_what_one_user_adds_moves_no_other_ones_examples() -> None:
 
 
 def test_poisson_draws_users_independently_at_the_rate_and_with_all_that_the_cap_leaves_of_each() -> None:
-    rng, epochs, rate = np.random.default_rng(0), 1000, 0.25
+    key, epochs, rate = bytes(32), 1000, 0.25
     together: Counter[tuple[bool, ...]] = Counter()
     for number in range(epochs):
-        drawn = poisson_examples(4, batch_size=1, workers=2, rng=rng, epoch=number)
+        drawn = poisson_examples(4, batch_size=1, workers=2, key=key, epoch=number)
         own: dict[int, set[int]] = {}
-        for step in group_by_user(drawn, USERS, seed=5, max_examples=2):
+        for step in group_by_user(drawn, USERS, key=key, max_examples=2):
             examples = [one for share in step for one in share]
             assert all(len(one) == 2 and len(set(USERS[one])) == 1 for one in examples)
             there = {int(USERS[one[0]]) for one in examples}
@@ -216,11 +218,11 @@ def test_the_clipped_sum_of_users_gradients_is_that_of_a_slow_literal_version(
         at_once = 4 if sampling == "full" else 2
         sizes = {"batch_size": at_once, "workers": world, "epoch": 1}
         drawn = (
-            poisson_examples(4, rng=np.random.default_rng(8), **sizes)
+            poisson_examples(4, key=bytes(32), **sizes)
             if sampling == "poisson"
             else shuffled_epoch(4, micro_batches=at_once, seed=0, **sizes)
         )
-        epoch = group_by_user(drawn, USERS, seed=0, max_examples=most)
+        epoch = group_by_user(drawn, USERS, key=bytes(32), max_examples=most)
         epoch = replace(epoch, steps=list(epoch))
         spec = EDPSpec(C=1.0, z0=0.0, unit="user", sampling=epoch.sampling)
         literal = [literal_sum([one for share in step for one in share], 1.0, at_once) for step in epoch]
@@ -259,7 +261,7 @@ def test_a_user_moves_the_sum_by_the_clip_at_most_however_much_they_said(clip: C
         hook = EDPHook(ddp, EDPSpec(z0=0.0, alpha="none", unit="user", clip=clip), micro_batches=1_201, rate=1.0,
                        single_example=False, recorder=recorder)  # fmt: skip
         epoch = shuffled_epoch(1_201, batch_size=1_201, micro_batches=1_201, seed=0, epoch=0)
-        for step in hook.steps(group_by_user(epoch, users[present], seed=0)):
+        for step in hook.steps(group_by_user(epoch, users[present])):
             places = np.concatenate(step[0])
             micro_batch_b = torch.from_numpy(np.repeat(np.arange(1_201), [len(one) for one in step[0]]))
             with recorder.examples(micro_batch_b, 1_201):

@@ -19,7 +19,7 @@ def steps_of(hook: EDPHook, number: int = 0) -> Iterator[Step]:
     sizes = {"batch_size": size, "micro_batches": hook.micro_batches, "workers": dist.get_world_size()}
     epoch = shuffled_epoch(size * steps_at_rate(hook.rate), seed=0, epoch=number, **sizes)
     if users_are_units:
-        epoch = group_by_user(epoch, np.arange(epoch.examples).repeat(1 if hook.single_example else 2), seed=0)
+        epoch = group_by_user(epoch, np.arange(epoch.examples).repeat(1 if hook.single_example else 2))
     return hook.steps(replace(epoch, sampling=hook.spec.sampling))  # as if everybody had been drawn
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import json
 from dataclasses import asdict
@@ -11,20 +10,19 @@ from pathlib import Path
 from edp.spec import UserError
 from trainables.config import CorpusSpec
 from trainables.config.keys import identity
-from trainables.corpora.files import corpus_files, detect_format, problem, read_bytes, row_word
+from trainables.corpora.files import corpus_files, detect_format, read_bytes, row_word
 from trainables.corpora.generators import GENERATED, MAX_GENERATED, generate, grammar_digest
 from trainables.corpora.labels import LabelCounts, labels_of
 from trainables.corpora.public import find_corpus
 from trainables.corpora.readers import read_corpus, read_records
 from trainables.corpora.schema import bound_by, find_schema, public_text, schema_of
 from trainables.corpora.schema_text import make_text
-from trainables.corpora.splits import LabelWithoutTrainError, folded, has_accented_twins, sample_corpus, split_corpus
-from trainables.corpora.tables import reads_otherwise
+from trainables.corpora.splits import folded, sample_corpus, split_corpus
 from trainables.corpora.text_overlap import text_overlap
 from trainables.corpora.types import CorpusSummary, Record, Splits, Utterance
 
 GENERATED_UTTERANCES = 10_000  # default of `CorpusSpec.utterances` for a generated corpus
-_SPLIT_VERSION = "45:5:50 v2"  # part of every digest; change it if the same utterances would be split differently
+_SPLIT_VERSION = "45:5:50 v3"  # part of every digest; change it if the same utterances would be split differently
 _PARTS = ("train", "valid", "test")
 
 
@@ -48,7 +46,6 @@ def load_corpus(spec: CorpusSpec, field: str = "corpus") -> Splits:
 
 def _split(spec: CorpusSpec, field: str) -> Splits:
     """Read or generate a corpus, and split it 45:5:50."""
-    records: list[Record] = []
     if is_generated(spec):
         utterances = generate(spec.name, _generated(spec, field), spec.seed)
     else:
@@ -62,12 +59,7 @@ def _split(spec: CorpusSpec, field: str) -> Splits:
                 )
             utterances = sample_corpus(utterances, spec.utterances, spec.seed)
     try:
-        return split_corpus(utterances, spec.seed, every_label=spec.schema is None)
-    except LabelWithoutTrainError as error:
-        for record in records:
-            if record.utterance == error.utterance:
-                raise problem(record.path, record.line, str(error)) from None
-        raise UserError(f"{field} {spec.name}: {error}") from None
+        return split_corpus(utterances, spec.seed)
     except UserError as error:
         raise UserError(f"{field} {spec.name}: {error}") from None
 
@@ -156,24 +148,12 @@ def corpus_digest(spec: CorpusSpec, field: str = "corpus") -> str:
     if format == "schema":  # whose files hold more than makes its text
         digest.update(json.dumps(read_corpus(path, format)).encode())
         return digest.hexdigest()
-    accents = False
     for file in corpus_files(path, format):
         if spec.split == "published":
             digest.update(f"\n{_part_of(file)}".encode())
         raw = read_bytes(file)
         digest.update(b"\n" + hashlib.sha256(raw).digest())
-        accents |= not raw.isascii() or b"\\u" in raw
-        if reads_otherwise(raw, format, spec.columns, spec.quoting):
-            digest.update(b"\nv2")
-    if accents and spec.split == "paper" and _has_accented_twins(spec, path, digest.hexdigest()):
-        digest.update(b"\naccents")
     return digest.hexdigest()
-
-
-@functools.cache
-def _has_accented_twins(spec: CorpusSpec, path: Path, digest: str) -> bool:
-    """Return `has_accented_twins` of a corpus. With `digest` as an argument, the cache misses if the files change."""
-    return has_accented_twins(read_corpus(path, spec.format, spec.columns, spec.quoting))
 
 
 def _published(spec: CorpusSpec, field: str) -> Splits:

@@ -62,19 +62,6 @@ def _delimiter(text: str) -> str:
     return max(",;\t", key=text.partition("\n")[0].count)
 
 
-def reads_otherwise(raw: bytes, format: str, columns: ColumnsSpec | None, quoting: Quoting) -> bool:
-    """Return True for a table that version 0.1.0 did not read as this one does; its digest must differ.
-
-    Then every table had the quotes of CSV, and a column `slot_labels` was not read.
-    """
-    if format not in ("csv", "parquet", "datasets"):
-        return False
-    if (columns is None or columns.tags is None) and re.search(rb"(?i)slot_labels", raw):
-        return True
-    text = raw.decode("utf-8", "replace") if format == "csv" and quoting == "auto" else ""
-    return '"' in text and _is_unquoted(text)
-
-
 def _is_unquoted(text: str) -> bool:
     """Return True for tabs between cells and a header without quotes."""
     return _delimiter(text) == "\t" and '"' not in text.partition("\n")[0]

@@ -10,6 +10,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
+from edp.keyed import Ids, digests
 from edp.spec import Unit, UserError
 from trainables.config import ModelSpec
 from trainables.corpora.labels import LabelCounts, Labels
@@ -44,7 +45,7 @@ class EncodedCorpus:
         """Counts for the holder of the data; None in a folder of an earlier version."""
         self._table = open_table(folder)
         self._states: States | None = None
-        kinds = ("offsets", "tokens", "tags", "intents", *(["users"] if meta.get("users") else []))
+        kinds = ("offsets", "tokens", "tags", "intents", "ids", *(["users"] if meta.get("users") else []))
         self._arrays = {
             (split, kind): load_array(folder / f"{split}_{kind}.npy") for split in meta["sizes"] for kind in kinds
         }
@@ -101,7 +102,7 @@ class EncodedCorpus:
         chosen: tuple[Split, ...] = ("valid", "train")
         joined = self.with_train({split: self.known(split) for split in chosen})
         joined.planted = self.planted
-        for kind in self._kinds("tokens", "tags", "intents", "users", "rows", "numbers"):
+        for kind in self._kinds("tokens", "tags", "intents", "ids", "users", "rows", "numbers"):
             joined._arrays["valid", kind] = self._arrays["valid", kind][:0]
         joined._arrays["valid", "offsets"] = self._arrays["valid", "offsets"][:1]
         return joined
@@ -155,6 +156,18 @@ class EncodedCorpus:
     def units(self, unit: Unit) -> int:
         """Return the number of units in the training split: users if they are the unit and known, else utterances."""
         return (self.number_of_users if unit == "user" else None) or self.size("train")
+
+    def ids(self, unit: Unit) -> Ids:
+        """Return an id of each training utterance, or user if users are the unit: a digest of what it holds.
+
+        The key of an utterance counts equal utterances of its user, so that ids are all different.
+        """
+        ids, users = self._arrays["train", "ids"], self.train_users if unit == "user" else None
+        if users is None:
+            return ids
+        of_users = np.zeros((int(users.max()) + 1, ids.shape[1]), ids.dtype)
+        np.bitwise_xor.at(of_users, users, ids)
+        return of_users
 
     def batch(self, split: Split, indices: np.ndarray) -> Batch:
         """Return the utterances at `indices`, in this order, with their labels."""
@@ -235,8 +248,9 @@ class EncodedCorpus:
             ("train", kind): np.concatenate([self._flat(split, kind, rows)[0] for split, rows in chosen.items()])
             for kind in self._kinds("tokens", "tags", "rows")
         }
-        for kind in self._kinds("numbers", "users"):
+        for kind in self._kinds("numbers", "users", "ids"):
             flat["train", kind] = np.concatenate([self._arrays[split, kind][rows] for split, rows in chosen.items()])
+        flat["train", "ids"] = digests(map(bytes, flat["train", "ids"]))  # two splits may have the same utterance
         offsets = {("train", "offsets"): np.concatenate([[0], lengths_n.cumsum()]), ("train", "intents"): intents_n}
         other._arrays = self._arrays | flat | offsets
         other.planted = 0

@@ -1,8 +1,8 @@
 """Encode a corpus as arrays, once per sweep; every worker maps them into memory.
 
-A folder holds flat arrays for each split (`offsets`, `tokens`, `tags`, `intents` and, if users are known, `users`,
-which are numbers from 0), a table of unique words, `words.json`, `meta.json` and `features/`. A released model needs
-only `features/` to encode new utterances. That is public; the rest is the private corpus.
+A folder holds flat arrays for each split (`offsets`, `tokens`, `tags`, `intents`, `ids` and, if users are known,
+`users`, which are numbers from 0), a table of unique words, `words.json`, `meta.json` and `features/`. A released model
+needs only `features/` to encode new utterances. That is public; the rest is the private corpus.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
+from edp.keyed import digests
 from edp.spec import UserError
 from trainables.config import ModelSpec
 from trainables.corpora.labels import LabelCounts, Labels, labels_of
@@ -149,6 +150,7 @@ def _write_splits(
         arrays: dict[str, np.ndarray] = {"offsets": offsets, "tokens": tokens, "tags": tags, "intents": intents}
         if known:
             arrays["users"] = user_ids
+        arrays["ids"] = digests(repr(utterance).encode(errors="surrogatepass") for utterance in utterances)
         for kind, array in arrays.items():
             np.save(folder / f"{split}_{kind}.npy", array)
             digest.update(array.tobytes())

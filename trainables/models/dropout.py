@@ -2,7 +2,8 @@
 
 So a step gives the same weights however many workers share it, and in whatever chunks they run it. A hash of
 (utterance, layer, position) decides whether a number is dropped, which takes less time on a CPU than PyTorch's
-generator. No privacy guarantee depends on dropout, so the keys need not be secret.
+generator. An utterance's key depends on what it holds and on a secret of the run, never on its place: masks that move
+with a place would let one utterance change the gradients of all later ones, each by up to twice the clip.
 
 Shapes: b utterances, j the last axis.
 """

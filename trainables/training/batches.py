@@ -9,17 +9,18 @@ order of a sum.
 from __future__ import annotations
 
 import functools
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import torch
-import torch.distributed as dist
 from torch import nn
 
+from edp.keyed import Ids, shared_key
+from edp.noise.gaussian import reproducible_key
 from edp.sampling import Epoch, Indices, group_by_user, poisson_epoch, poisson_examples, shuffled_epoch
-from edp.spec import EDPSpec
 from trainables.config import TrialSpec
 from trainables.features.batch import Batch
 from trainables.features.encoded_corpus import EncodedCorpus
@@ -32,12 +33,13 @@ class BatchSampler:
 
     Args:
         workers: number of workers that share a step.
+        key: the run's, which decides what Poisson sampling and `edp.user_utterances` draw (`run_key`).
 
     Raises:
         UserError: if method, unit and corpus do not fit together.
     """
 
-    def __init__(self, corpus: EncodedCorpus, spec: TrialSpec, workers: int) -> None:
+    def __init__(self, corpus: EncodedCorpus, spec: TrialSpec, workers: int, key: bytes) -> None:
         training, private = spec.training, spec.training.method != "sgd"
         self._spec, self._workers = spec, workers
         self.users = corpus.train_users if spec.edp.unit == "user" and private else None
@@ -60,39 +62,55 @@ class BatchSampler:
         """True if every step takes the same examples in the same order."""
         # This is `edp.hook.EDPHook.any_number`. Batches of training without privacy are shared as micro-batches are.
         self._any_number = private and (self.single_example or spec.edp.unit == "user")
-        self._key = _shared_key(spec.edp) if spec.edp.sampling == "poisson" else None
+        self._key, self._ids = key, corpus.ids("example")
+        self._unit_ids = self._ids if self.users is None else corpus.ids("user")
 
     def epoch(self, number: int) -> Epoch:
         """Draw epoch `number`, counted from 0, of utterances. With users as the unit a micro-batch is one user's."""
         drawn = self._of_units(number)
         if self.users is None:
             return drawn
-        return group_by_user(
-            drawn, self.users, seed=self._spec.training.seed, max_examples=self._spec.edp.user_utterances
-        )
+        most = self._spec.edp.user_utterances
+        return group_by_user(drawn, self.users, max_examples=most, key=self._key, ids=self._ids)
 
     def _of_units(self, number: int) -> Epoch:
         """Draw an epoch of units."""
-        sizes = {"batch_size": self.batch_size, "workers": self._workers, "epoch": number}
-        if self._key is None:
+        sizes: dict[str, Any] = {"batch_size": self.batch_size, "workers": self._workers, "epoch": number}
+        if self._spec.edp.sampling == "shuffle":
             # The accounting of correlated noise assumes that an example takes part in the same step of every epoch.
             order = 0 if self.one_order or self._spec.edp.fixed_order else None
             seed = self._spec.training.seed
             return shuffled_epoch(self.units, micro_batches=self.clips, seed=seed, order=order, **sizes)
-        # The generator is made anew for each epoch, so that a resumed run draws what it would have drawn.
-        rng = np.random.default_rng([*self._key, number])
         if self._any_number:
-            return poisson_examples(self.units, rng=rng, **sizes)
-        return poisson_epoch(self.units, micro_batches=self.clips, rng=rng, **sizes)
+            return poisson_examples(self.units, key=self._key, ids=self._unit_ids, **sizes)
+        return poisson_epoch(self.units, micro_batches=self.clips, key=self._key, ids=self._unit_ids, **sizes)
 
 
-def _shared_key(edp: EDPSpec) -> list[int]:
-    """Return the key that all workers draw from: secret, since amplification by Poisson sampling needs secret draws."""
-    if edp.reproducible_noise is not None:
-        return [edp.reproducible_noise, 0x504F49]
-    entropy: list[Any] = [np.random.SeedSequence().entropy]
-    dist.broadcast_object_list(entropy, src=0)
-    return [int(entropy[0])]
+def run_key(spec: TrialSpec) -> bytes:
+    """Return the key of a run's sampling and dropout, the same on all workers, which call this at once.
+
+    It is secret, held in this process's memory only, and drawn anew when a run is resumed. Training that is not
+    private, or whose noise can be replayed, has a key that follows from its seed.
+    """
+    seed = spec.training.seed if spec.training.method == "sgd" else spec.edp.reproducible_noise
+    return shared_key() if seed is None else reproducible_key(seed)
+
+
+def mixed(*parts: int | bytes) -> int:
+    """Return 63 bits that depend on all of `parts`."""
+    return int.from_bytes(hashlib.blake2b(repr(parts).encode(), digest_size=8).digest(), "little") >> 1
+
+
+def dropout_keys(key: bytes, step: int, ids_b: Ids) -> torch.Tensor:
+    """Return a key for each utterance's dropout in a step, (B,) int32: the finaliser of SplitMix64 as a hash.
+
+    Args:
+        ids_b: the utterances' ids (`edp.keyed`), (B, 4).
+    """
+    x = np.ascontiguousarray(ids_b).view(np.uint64)[:, 0] + np.uint64(mixed(key, step))
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return torch.from_numpy((x >> np.uint64(32)).astype(np.uint32).view(np.int32))
 
 
 # A larger chunk is no faster on a CPU.

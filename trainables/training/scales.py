@@ -12,6 +12,7 @@ import torch
 import torch.distributed as dist
 
 from edp.alpha import gradient_layer_norms, private_alpha, public_alpha
+from edp.keyed import derived_key, uniforms
 from edp.ledger import PRIVATE_ALPHA_Z, AlphaRelease, Ledger
 from edp.per_example import record_per_example
 from edp.sampling import Epoch, Indices, group_by_user, shuffled_epoch
@@ -21,6 +22,7 @@ from trainables.features.batch import Batch
 from trainables.features.encoded_corpus import EncodedCorpus
 from trainables.features.token_features import Features, encode_utterances
 from trainables.models import JointModel
+from trainables.training.batches import dropout_keys
 
 SYNTHETIC_UTTERANCES = 64
 _AT_ONCE = 64
@@ -33,6 +35,7 @@ def layer_scales(
     corpus: EncodedCorpus,
     spec: TrialSpec,
     device: torch.device,
+    key: bytes,
     ledger: Ledger,
     write_ahead: Callable[[Ledger], None],
 ) -> tuple[torch.Tensor | None, AlphaRelease | None]:
@@ -42,6 +45,7 @@ def layer_scales(
     private examples are used.
 
     Args:
+        key: the run's, which decides who votes, and the dropout (`trainables.training.batches.run_key`).
         ledger: the ledger at the start of the run.
         write_ahead: called with the ledger and its release before anything is released.
 
@@ -56,7 +60,7 @@ def layer_scales(
             return public_alpha(gradient_layer_norms(model, model.loss(batch).mean())), None
         if spec.edp.alpha == "private":
             write_ahead(ledger.model_copy(update={"alpha_release": AlphaRelease(z=PRIVATE_ALPHA_Z)}))
-            norms = _private_norms(model, corpus, spec, device)
+            norms = _private_norms(model, corpus, spec, device, key)
             return private_alpha(norms, reproducible_noise=spec.edp.reproducible_noise)
     return None, None
 
@@ -78,9 +82,11 @@ def synthetic_batch(features: Features, labels: Labels) -> Batch:
     return replace(batch, tags_bt=tags_bt.where(batch.mask_bt, 0), intent_b=intent_b)
 
 
-def _private_norms(model: JointModel, corpus: EncodedCorpus, spec: TrialSpec, device: torch.device) -> torch.Tensor:
+def _private_norms(
+    model: JointModel, corpus: EncodedCorpus, spec: TrialSpec, device: torch.device, key: bytes
+) -> torch.Tensor:
     """Return the layer norms (n, K) of this worker's share of the votes."""
-    voters = [np.asarray(indices) for indices in _voters(corpus, spec)]
+    voters = [np.asarray(indices) for indices in _voters(corpus, spec, derived_key(key, "votes"))]
     mine = voters[dist.get_rank() :: dist.get_world_size()]
     recorder = model.recorder or record_per_example(model)
     if not mine:
@@ -91,8 +97,8 @@ def _private_norms(model: JointModel, corpus: EncodedCorpus, spec: TrialSpec, de
         votes = mine[first : first + _AT_ONCE]
         vote_b = np.repeat(np.arange(len(votes)), [len(indices) for indices in votes])
         indices = np.concatenate(votes)
-        # The keys make dropout depend on the utterance alone, not on the number of workers.
-        batch = replace(corpus.batch("train", indices), key_b=torch.from_numpy(indices.astype(np.int32))).to(device)
+        key_b = dropout_keys(key, -1, corpus.ids("example")[indices])
+        batch = replace(corpus.batch("train", indices), key_b=key_b).to(device)
         weight_b = torch.tensor([1 / len(votes[v]) for v in vote_b], device=device)
         with recorder.examples(torch.from_numpy(vote_b), len(votes)):
             loss_b = model.loss(batch)
@@ -103,21 +109,23 @@ def _private_norms(model: JointModel, corpus: EncodedCorpus, spec: TrialSpec, de
     return norms
 
 
-def _voters(corpus: EncodedCorpus, spec: TrialSpec) -> Iterator[Indices]:
+def _voters(corpus: EncodedCorpus, spec: TrialSpec, key: bytes) -> Iterator[Indices]:
     """Return the examples of each voter. A voter is an example, a user or a micro-batch, whichever is the unit.
 
-    Each example or user votes at most once, if its own coin says so. The coins may be public, since the accounting
-    claims no amplification for them, and they do not depend on the data.
+    Each example or user votes at most once, if its own coin says so. The accounting claims no amplification for the
+    coins. They depend on the key and the voter's id.
     """
-    training, examples = spec.training, corpus.units(spec.edp.unit)
-    if spec.edp.unit != "micro_batch":
-        coins = np.random.default_rng([training.seed, 0xA1FA]).random(examples)
+    training, unit, examples = spec.training, spec.edp.unit, corpus.units(spec.edp.unit)
+    if unit != "micro_batch":
+        coins = uniforms(key, corpus.ids(unit))[:, 0]
         chosen = list(np.flatnonzero(coins < VOTES / examples).reshape(-1, 1))
-        if spec.edp.unit == "example":
+        if unit == "example":
             return iter(chosen)
         assert corpus.train_users is not None, "checked by the trainer"
         drawn = Epoch(0, spec.edp.sampling, examples, examples, [[chosen]])
-        (step,) = group_by_user(drawn, corpus.train_users, seed=training.seed, max_examples=spec.edp.user_utterances)
+        most = spec.edp.user_utterances
+        users, ids = corpus.train_users, corpus.ids("example")
+        (step,) = group_by_user(drawn, users, max_examples=most, key=key, ids=ids)
         return iter(step[0])
     sizes = {"batch_size": training.batch_in(examples), "micro_batches": training.clips_in(examples)}
     steps = shuffled_epoch(examples, seed=training.seed, epoch=0, **sizes)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -15,7 +14,7 @@ from torch.nn.parallel import DistributedDataParallel
 from edp.hook import EDPHook, NonFiniteGradient, one_bucket_ddp
 from edp.ledger import Ledger
 from edp.per_example import GradientRecorder, UnsupportedLayer, record_per_example
-from edp.sampling import Indices, Step
+from edp.sampling import Step
 from edp.spec import UserError
 from trainables.config import TrialSpec
 from trainables.features.batch import Batch
@@ -24,7 +23,7 @@ from trainables.features.encoded_corpus import EncodedCorpus
 from trainables.models import JointModel
 from trainables.models.gradient_checkpointing import checkpoint_layers
 from trainables.records.job import TrialFailed
-from trainables.training.batches import BatchSampler, Chunk, Chunker
+from trainables.training.batches import BatchSampler, Chunk, Chunker, dropout_keys, mixed, run_key
 from trainables.training.checkpoint import Checkpoint, spec_key
 from trainables.training.optimizers import averaged, make_optimizer
 from trainables.training.scales import layer_scales
@@ -68,8 +67,10 @@ class Trainer:
         self.corpus, self.spec, self.device = corpus, spec, device
         self.rank, self.world = dist.get_rank(), dist.get_world_size()
         training = spec.training
+        self.run_key = run_key(spec)
         with _trials_mistake():
-            self.sampler = BatchSampler(corpus, spec, self.world)
+            self.sampler = BatchSampler(corpus, spec, self.world, self.run_key)
+        self._ids = corpus.ids("example")
         self.step = checkpoint.step if checkpoint is not None else 0
         self._write_ahead, self._written_until = write_ahead, 0
         self.low_precision = in_bfloat16(training.precision, device)
@@ -92,7 +93,7 @@ class Trainer:
                 alpha = checkpoint.alpha
             else:
                 with _trials_mistake():
-                    alpha, release = layer_scales(model, corpus, spec, device, ledger, write_ahead)
+                    alpha, release = layer_scales(model, corpus, spec, device, self.run_key, ledger, write_ahead)
                 ledger = ledger.model_copy(update={"alpha_release": release})
             self.ddp = one_bucket_ddp(model)
             with _trials_mistake():
@@ -240,12 +241,12 @@ class Trainer:
         Args:
             kept: the utterances of the chunk, if they were kept.
         """
-        seed, indices = self.spec.training.seed, chunk.indices
-        # Dropout depends on utterance and step (`trainables.models.dropout`). Other random numbers of a model, such as
-        # those of cuDNN's LSTM, depend on this seed: by the chunk's content and not its place, since the other
-        # utterances of the step must not change the gradient of one.
-        torch.manual_seed(mixed(seed, self.step, int(indices[0])))
-        key_b = keys(mixed(seed, self.step), indices).to(self.device)
+        indices = chunk.indices
+        # Dropout depends on the run's key, the step and the utterance (`trainables.models.dropout`): the other
+        # utterances must not change the gradient of one. cuDNN's LSTM draws by this seed, which is harmless: it runs
+        # chunks of one micro-batch only, which is clipped as a whole.
+        torch.manual_seed(mixed(self.run_key, self.step, bytes(self._ids[indices[0]])))
+        key_b = dropout_keys(self.run_key, self.step, self._ids[indices]).to(self.device)
         batch = replace(kept or self._chunker.batch(indices), key_b=key_b)
         weight_b = torch.from_numpy(chunk.weight_b * np.float32(factor)).to(self.device)
         with ExitStack() as stack:
@@ -279,16 +280,3 @@ def _largest(model: torch.nn.Module) -> float:
     """Return the largest absolute value of a trainable parameter, NaN if one is NaN."""
     norms = torch._foreach_norm([p.detach() for p in model.parameters() if p.requires_grad], torch.inf)
     return float(torch.stack([norm.float() for norm in norms]).max())
-
-
-def mixed(*parts: int) -> int:
-    """Return 63 bits that depend on all of `parts`."""
-    return int.from_bytes(hashlib.blake2b(repr(parts).encode(), digest_size=8).digest(), "little") >> 1
-
-
-def keys(seed: int, indices: Indices) -> torch.Tensor:
-    """Return a key for each utterance, (B,) int32: the finaliser of SplitMix64 as a hash of seed and index."""
-    x = indices.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(seed)
-    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return torch.from_numpy((x >> np.uint64(32)).astype(np.uint32).view(np.int32))

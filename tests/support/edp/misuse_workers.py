@@ -36,7 +36,7 @@ class Loop:
     def epoch(self, number: int = 0, **other: object) -> Epoch:
         sizes = {"batch_size": BATCH, "workers": self.world, "epoch": number}
         if self.spec.sampling == "poisson":
-            return poisson_examples(EXAMPLES, rng=np.random.default_rng(number), **sizes)
+            return poisson_examples(EXAMPLES, key=bytes([number] * 32), **sizes)
         return shuffled_epoch(EXAMPLES, **({"micro_batches": BATCH, "seed": 0} | sizes | other))
 
     def loss(self, examples: np.ndarray) -> torch.Tensor:
@@ -96,7 +96,7 @@ def a_sampler_that_draws_with_replacement(loop: Loop) -> None:
 
 def a_sampler_of_another_kind(loop: Loop) -> None:
     sizes = {"batch_size": BATCH, "micro_batches": BATCH, "workers": loop.world, "epoch": 0}
-    for step in loop.hook.steps(poisson_epoch(EXAMPLES, rng=np.random.default_rng(0), **sizes)):
+    for step in loop.hook.steps(poisson_epoch(EXAMPLES, key=bytes(32), **sizes)):
         loop.step(step)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import json
 import re
 from pathlib import Path
 
@@ -394,14 +393,3 @@ def test_utterances_that_contradict_each_other_and_columns_that_are_not_read_are
     path.write_text("\n".join(["text,intent", *(row.rpartition(",")[0] for row in rows)]))
     found = check_corpus(CorpusSpec(name="mine", path=str(path)))
     assert (found.contradictions, found.contradiction, found.unread) == (0, None, [])
-
-
-def test_the_digest_tells_a_corpus_whose_accented_twins_were_split(tmp_path: Path) -> None:
-    """The first digest is that of version 0.1.0; the second, whose splits are others, was 2537a1e756e4."""
-    digests = []
-    for last in ("un thé", "un cafe"):
-        path = tmp_path / "c.jsonl"
-        texts = [*(f"dis {n}" for n in range(30)), "un café", last]
-        path.write_text("".join(json.dumps({"tokens": text.split(), "intent": "i"}) + "\n" for text in texts))
-        digests.append(corpus_digest(CorpusSpec(name="x", path=str(path)))[:12])
-    assert digests == ["2e6e6545f5ee", "8e08cb857af5"]

@@ -214,7 +214,7 @@ def test_the_holder_of_the_data_is_told_the_counts() -> None:
     assert "2 stand in fewer than 10 training utterances, 2 in at most one" in read_off.words()
 
 
-def test_no_label_decides_which_utterances_are_in_train_if_there_is_a_schema(tmp_path: Path) -> None:
+def test_no_label_decides_which_utterances_are_in_train(tmp_path: Path) -> None:
     rows = [{"tokens": [f"w{i}"], "tags": ["B-x"], "intent": "ab"[i % 2]} for i in range(200)]
     both = []
     for intent in ("a", "rare"):
@@ -225,12 +225,11 @@ def test_no_label_decides_which_utterances_are_in_train_if_there_is_a_schema(tmp
         both.append([CorpusSpec(name="mine", path=str(path), schema=one, seed=5) for one in (str(schema), None)])
     tokens = [[[one.tokens for one in load_corpus(spec).train] for spec in pair] for pair in both]
     assert tokens[0][0] == tokens[1][0]
-    assert tokens[0][1] != tokens[1][1], "seed 5 puts the utterance into test, from which its label fetches it"
+    assert tokens[0][1] == tokens[1][1]
 
 
-def test_a_digest_is_of_the_names_and_without_a_schema_it_is_what_it_was(tmp_path: Path) -> None:
+def test_a_digest_is_of_the_names(tmp_path: Path) -> None:
     plain = CorpusSpec(name="video", utterances=60)
-    assert corpus_digest(plain) == "2d1a03f4bf48b63f133936f7f8ff81788972ffe887dee85d1d68e440f1a30a5e"
     own = skeleton(Labels.of(generate("video", 3000, 0)), "video").replace("  play_video: {}\n", "  play_video:\n")
     with_file = plain.model_copy(update={"schema": str(written(tmp_path, own))})
     with_name = plain.model_copy(update={"schema": "video"})

@@ -1,8 +1,7 @@
-"""The re-split: 45:5:50, disjoint, the same everywhere, and every label can be learned."""
+"""The re-split: about 45:5:50, disjoint, the same everywhere, and by each utterance's words alone."""
 
 from __future__ import annotations
 
-import random
 import unicodedata
 from itertools import chain
 
@@ -12,7 +11,7 @@ from hypothesis import strategies as st
 
 from edp.spec import UserError
 from trainables.corpora import Splits, Utterance, generate, split_corpus
-from trainables.corpora.splits import has_accented_twins
+from trainables.corpora.splits import sample_corpus
 from trainables.features.word_pieces import _as_seen
 
 
@@ -29,35 +28,44 @@ NUMBERS = st.lists(st.integers(0, 400), min_size=0, max_size=80)
 
 
 @settings(max_examples=60, deadline=None)
-@given(copies=NUMBERS, distinct=st.integers(20, 300), seed=st.integers(0, 2**40), shuffle=st.randoms())
+@given(copies=NUMBERS, distinct=st.integers(20, 300), seed=st.integers(0, 2**40), data=st.data())
 @pytest.mark.slow
-def test_splits_are_disjoint_whole_in_ratio_and_independent_of_order(
-    copies: list[int], distinct: int, seed: int, shuffle: random.Random
+def test_splits_are_disjoint_whole_and_in_the_corpus_order_and_no_utterance_moves_another(
+    copies: list[int], distinct: int, seed: int, data: st.DataObject
 ) -> None:
     utterances = [plain(f"say {number}") for number in range(distinct)]
     utterances += [plain(f"say {number % distinct}", intent="other") for number in copies]
-    try:
-        splits = split_corpus(utterances, seed)
-    except UserError:
-        pytest.fail("two labels fit any corpus")
+    splits = split_corpus(utterances, seed)
     assert sorted(chain(*parts(splits))) == sorted(utterances)
     tokens = [{utterance.tokens for utterance in part} for part in parts(splits)]
     assert not tokens[0] & tokens[1]
     assert not tokens[0] & tokens[2]
     assert not tokens[1] & tokens[2]
-    assert abs(len(tokens[0]) - 0.45 * distinct) <= 1
-    assert abs(len(tokens[1]) - 0.05 * distinct) <= 1
     assert tokens[1]
-    shuffle.shuffle(utterances)
-    assert split_corpus(utterances, seed) == splits
+    assert tokens[2]
+    assert splits.train == [one for one in utterances if one.tokens in tokens[0]]
+    gone = data.draw(st.integers(0, len(utterances) - 1))
+    fewer = utterances[:gone] + utterances[gone + 1 :]
+    if len({one.tokens for one in fewer}) < 20:
+        return
+    train = split_corpus(fewer, seed).train
+    left = list(splits.train)
+    if utterances[gone].tokens in tokens[0]:
+        left.remove(utterances[gone])
+    assert sorted(train) == sorted(left)
+
+
+def test_the_split_is_in_ratio() -> None:
+    sizes = [len(part) for part in parts(split_corpus([plain(f"say {number}") for number in range(20_000)], seed=0))]
+    assert sizes == pytest.approx([9_000, 1_000, 10_000], abs=5 * 71)
 
 
 def test_the_split_is_pinned_across_machines_and_versions() -> None:
     splits = split_corpus([plain(f"say {number}") for number in range(20)], seed=1)
     assert [[int(utterance.tokens[1]) for utterance in part] for part in parts(splits)] == [
-        [5, 17, 12, 8, 10, 6, 4, 2, 14],
-        [9],
-        [7, 1, 0, 18, 15, 19, 11, 3, 16, 13],
+        [0, 2, 3, 4, 12, 13, 18, 19],
+        [10],
+        [1, 5, 6, 7, 8, 9, 11, 14, 15, 16, 17],
     ]
 
 
@@ -66,30 +74,21 @@ def test_another_seed_splits_otherwise() -> None:
     assert split_corpus(utterances, 0).train != split_corpus(utterances, 1).train
 
 
-@pytest.mark.parametrize("seed", range(10))
-def test_a_label_of_a_single_utterance_stands_in_train(seed: int) -> None:
-    utterances = [plain(f"say {number}") for number in range(200)]
-    utterances += [plain(f"rare {number}", intent=f"rare{number}") for number in range(40)]
-    utterances.append(Utterance(("here", "it", "is"), ("O", "B-only", "I-only"), "i"))
-    splits = split_corpus(utterances, seed)
-    assert {u.intent for u in utterances} == {u.intent for u in splits.train}
-    assert {tag for u in splits.train for tag in u.tags} == {"O", "B-only", "I-only"}
-    assert len(splits.train) == round(0.45 * 241)
-
-
-@pytest.mark.parametrize("seed", range(10))
-def test_frequent_labels_leave_the_random_split_as_it_is(seed: int) -> None:
-    """The exchange for rare labels is a bias of membership: it stays out of corpora without them."""
+def test_labels_do_not_decide_about_the_split() -> None:
     one_label = [plain(f"say {number}") for number in range(300)]
-    two_labels = [plain(f"say {number}", intent=f"i{number % 2}") for number in range(300)]
-    assert [[u.tokens for u in part] for part in parts(split_corpus(one_label, seed))] == [
-        [u.tokens for u in part] for part in parts(split_corpus(two_labels, seed))
+    every_label = [plain(f"say {number}", intent=f"i{number}") for number in range(300)]
+    assert [[u.tokens for u in part] for part in parts(split_corpus(one_label, 0))] == [
+        [u.tokens for u in part] for part in parts(split_corpus(every_label, 0))
     ]
 
 
-def test_more_labels_than_train_can_hold_are_refused_by_name() -> None:
-    with pytest.raises(UserError, match=r"^intent \w+ would be in valid or test only"):
-        split_corpus([plain(f"say {number}", intent=f"i{number}") for number in range(40)], seed=0)
+def test_a_sample_is_of_about_its_size_and_no_utterance_moves_another() -> None:
+    utterances = [plain(f"say {number}") for number in range(2_000)]
+    sample = sample_corpus(utterances, 500, seed=3)
+    assert len(sample) == pytest.approx(500, abs=5 * 20)
+    assert sample == [one for one in utterances if one in set(sample)]
+    in_its_place = [*utterances[:7], plain("blank"), *utterances[8:]]
+    assert set(sample_corpus(in_its_place, 500, seed=3)) - {plain("blank")} == set(sample) - {utterances[7]}
 
 
 def test_fewer_than_twenty_distinct_utterances_are_refused() -> None:
@@ -103,8 +102,6 @@ def test_the_same_words_in_another_case_stand_in_one_split(seed: int) -> None:
     found = split_corpus([*lower, *(plain(f"Say Number {n}") for n in range(60))], seed)
     texts = [{" ".join(utterance.tokens).lower() for utterance in part} for part in parts(found)]
     assert sum(map(len, texts)) == 200
-    assert abs(len({u.tokens for u in found.train}) - 0.45 * 260) <= 2
-    assert [len(part) for part in parts(split_corpus(lower, seed))] == [90, 10, 100]
 
 
 def test_unicodes_forms_of_a_word_stand_in_one_split() -> None:
@@ -122,8 +119,6 @@ def test_what_an_encoder_in_lower_case_reads_alike_stands_in_one_split(seed: int
     others += [unicodedata.normalize("NFD", text) for text in others[::2]]
     others += [text.replace("n", "n\u200d") for text in texts[::4]]
     utterances = [plain(text) for text in (*texts, *others)]
-    assert has_accented_twins(utterances)
-    assert not has_accented_twins(plain(text) for text in texts)
     as_read = [
         {tuple(part for word in u.tokens for part in _as_seen(word)) for u in part}
         for part in parts(split_corpus(utterances, seed))
@@ -131,10 +126,7 @@ def test_what_an_encoder_in_lower_case_reads_alike_stands_in_one_split(seed: int
     assert sum(map(len, as_read)) == len(set().union(*as_read)) == len(texts)
 
 
-@pytest.mark.parametrize("seed", range(6))
-def test_every_part_has_an_utterance_however_large_a_group_is(seed: int) -> None:
-    word = "abcdefg"
-    variants = ["".join(c.upper() if n >> i & 1 else c for i, c in enumerate(word)) for n in range(128)]
-    splits = split_corpus([plain(text) for text in (*variants, *(f"say {n}" for n in range(40)))], seed)
-    assert all(parts(splits))
-    assert sum(map(len, parts(splits))) == 168
+@pytest.mark.parametrize("seed", range(20))
+def test_valid_and_test_have_an_utterance_in_the_smallest_corpus(seed: int) -> None:
+    utterances = [plain(f"say {number}") for number in range(20)]
+    assert all(parts(split_corpus(utterances, seed)))

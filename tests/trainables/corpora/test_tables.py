@@ -246,19 +246,3 @@ def test_tabs_mean_that_nothing_is_quoted_unless_the_header_is(tmp_path: Path) -
     assert read_corpus(path, "auto", None, "plain")[1].tokens == ('"say', '""stop""', 'now"')
     with pytest.raises(UserError, match=r"corpus\.quoting = plain: format jsonl has none; allowed with csv, nlu_eval"):
         read_corpus(writers.jsonl(AWKWARD, tmp_path / "other"), "jsonl", None, "plain")
-
-
-PINNED = {"c.csv": "e278f68dce1b", "q.csv": "9df2027fe65e", "c.tsv": "fc471333b60a", "q.tsv": "0d2fa8d03dfa"}
-
-
-def test_the_digest_of_a_table_changes_only_if_it_is_read_otherwise(tmp_path: Path) -> None:
-    """All but the last are those of version 0.1.0, so that caches keep their names; it had 102b9308d6de."""
-    table = "text,intent\ngo on,play\n"
-    quoted = table.replace("go on", '"go on"')
-    digests = {}
-    for name, text in {"c.csv": table, "q.csv": quoted, "c.tsv": table.replace(",", "\t"), "q.tsv": quoted}.items():
-        (tmp_path / name).write_text(text.replace(",", "\t") if name == "q.tsv" else text)
-        digests[name] = corpus_digest(CorpusSpec(name="x", path=str(tmp_path / name)))[:12]
-    assert digests == PINNED
-    spec = CorpusSpec(name="x", path=str(tmp_path / "c.csv"), quoting="plain")
-    assert corpus_digest(spec)[:12] != digests["c.csv"]

@@ -108,7 +108,7 @@ def test_the_numbers_of_users_are_counted_in_train(tmp_path: Path) -> None:
     counts = load_corpus(spec).train_users
     summary = check_corpus(spec)
     assert (summary.train_users, summary.most_of_a_user) == (4, max(counts.values()))
-    assert sum(counts.values()) == summary.train == 90
+    assert sum(counts.values()) == summary.train == 91
     nobody = jsonl([row._replace(user="") for row in corpus_of(4)], tmp_path / "b.jsonl")
     (tmp_path / "b.jsonl").write_text((tmp_path / "b.jsonl").read_text().replace(', "user": ""', ""))
     assert check_corpus(nobody).train_users is None
@@ -127,7 +127,7 @@ def test_an_encoded_corpus_has_numbers_for_names_in_every_split_and_way_to_train
     same(train, corpus.train_users)
     assert corpus.most_of_a_user == max(splits.train_users.values())
     same(valid + train, corpus.with_valid_in_train().train_users)
-    same(test[:9] + train[5:], corpus.with_train({"test": np.arange(9), "train": np.arange(5, 90)}).train_users)
+    same(test[:9] + train[5:], corpus.with_train({"test": np.arange(9), "train": np.arange(5, len(train))}).train_users)
     for file in (tmp_path / "encoded").rglob("*"):
         if file.is_file():
             assert SECRET.encode() not in file.read_bytes()
