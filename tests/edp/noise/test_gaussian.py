@@ -204,7 +204,7 @@ def test_no_number_of_a_thousand_million_is_zero(generator: str) -> None:
 @pytest.mark.stress
 @pytest.mark.parametrize("generator", ["compiled"], indirect=True)
 def test_who_looks_for_coordinates_without_noise_finds_none(generator: str) -> None:
-    """The attacker knows both gradients and sees the noisy sums; ε is .26. With a radius of 32 bits: right in 5 of 12 runs."""
+    """The attacker knows both gradients, and sees the sums; ε is .26. A radius of 32 bits: right in 5 of 12."""
     d, steps, z = 1_000_000, 60, 100.0
     rng, found = np.random.default_rng(0), 0
     for run in range(12):
