@@ -28,12 +28,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 from scipy.special import expit
 from scipy.stats import binom
 
-from edp.accounting.composition import Composition, SampledSteps
+from edp.accounting.composition import Composition
 from edp.accounting.epsilon import epsilon_of
 from edp.accounting.tradeoff import TradeOff, audit_trade_off
 
@@ -147,7 +148,7 @@ def rules_out(curve: TradeOff, m: int, r: int, v: int, confidence: float) -> boo
 
 def _with_noise(c: Composition, factor: float) -> Composition:
     """Return `c` with all noise multiplied by `factor`."""
-    return Composition(c.mu / factor, tuple(SampledSteps(s.rate, s.z * factor, s.steps) for s in c.sampled))
+    return Composition(c.mu / factor, tuple(replace(s, z=s.z * factor) for s in c.sampled))
 
 
 def _check(m: int, r: int, v: int, delta: float, confidence: float) -> None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 
 from edp.ledger import Ledger, LedgerEntry
@@ -26,11 +26,15 @@ EpochEntries = tuple[int, list[LedgerEntry]]
 
 @dataclass(frozen=True, slots=True)
 class SampledSteps:
-    """`steps` Gaussian mechanisms with noise multiplier `z`, each on a fresh Poisson sample with probability `rate`."""
+    """`steps` Gaussian mechanisms with noise multiplier `z`, each on a fresh Poisson sample with probability `rate`.
+
+    `units` units are zeroed out together; the sample draws each by itself.
+    """
 
     rate: float
     z: float
     steps: int
+    units: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,19 +47,30 @@ class Composition:
     @property
     def mu_if_always_drawn(self) -> float:
         """`mu` if the unit had been in every sample: an upper bound for every accountant."""
-        return math.hypot(self.mu, *(math.sqrt(s.steps) / s.z for s in self.sampled))
+        return math.hypot(self.mu, *(s.units * math.sqrt(s.steps) / s.z for s in self.sampled))
 
     def of_group(self, units: int) -> Composition:
         """Return the composition for `units` units that are zeroed out together, whatever steps they are in.
 
         A Gaussian mechanism is shifted by `units` times as much (Dong, Roth and Su 2022, Theorem 2.14). A Poisson
-        sample holds some of the units with probability 1 - (1 - rate)^units, and is then shifted by at most as much.
-        That largest shift dominates every mixture of smaller ones, in both directions: the hockey-stick divergence of
-        (1-p)·Q + p·P1 and Q is p times that of P1 and Q (of 1 - α(1-p) times Q and P1 the other way), at another α;
-        it is jointly convex, and grows with the shift of a Gaussian.
+        sample holds j ~ Bin(units, rate) of them, and is then shifted by at most j times as much: the mixture of the
+        N(j, z²) against N(0, z²), in both directions, dominates it (Ganesh 2024, "Tight Group-Level DP Guarantees for
+        DP-SGD with Sampling via Mixture of Gaussians Mechanisms").
         """
-        some = (sampled(-math.expm1(units * math.log1p(-s.rate)), s.z / units, s.steps) for s in self.sampled)
-        return compose([Composition(self.mu * units), *some])
+        return Composition(self.mu * units, tuple(replace(s, units=s.units * units) for s in self.sampled))
+
+    def of_single_units(self) -> Composition:
+        """Return a composition without groups that costs no less: a group that is drawn in part counts as a whole.
+
+        A sample holds some of the units with probability p = 1 - (1 - rate)^units, and its shift is then at most
+        `units`. That largest shift dominates every mixture of smaller ones, in both directions: the hockey-stick
+        divergence of (1-p)·Q + p·P1 and Q is p times that of P1 and Q (of 1 - α(1-p) times Q and P1 the other way), at
+        another α; it is jointly convex, and grows with the shift of a Gaussian.
+        """
+        if all(s.units == 1 for s in self.sampled):
+            return self
+        whole = (sampled(-math.expm1(s.units * math.log1p(-s.rate)), s.z / s.units, s.steps) for s in self.sampled)
+        return compose([Composition(self.mu), *whole])
 
 
 def unsampled(z: float, times: int = 1) -> Composition:
@@ -73,12 +88,13 @@ def sampled(rate: float, z: float, steps: int) -> Composition:
 def compose(parts: Iterable[Composition]) -> Composition:
     """Return the adaptive composition of `parts`: each may depend on the results of the ones before it."""
     mu = 0.0
-    steps: dict[tuple[float, float], int] = {}
+    steps: dict[tuple[float, float, int], int] = {}
     for part in parts:
         mu = math.hypot(mu, part.mu)
         for s in part.sampled:
-            steps[s.rate, s.z] = steps.get((s.rate, s.z), 0) + s.steps
-    return Composition(mu, tuple(SampledSteps(rate, z, n) for (rate, z), n in steps.items()))
+            kind = s.rate, s.z, s.units
+            steps[kind] = steps.get(kind, 0) + s.steps
+    return Composition(mu, tuple(SampledSteps(rate, z, n, units) for (rate, z, units), n in steps.items()))
 
 
 def composition_of(ledger: Ledger) -> Composition:

@@ -75,6 +75,10 @@ def epsilon_user(ledger: Ledger, delta: float) -> float | None:
     | example | group privacy of the most examples that one user has (`Ledger.most_of_a_user`) |
     | micro_batch | the same of twice as many micro-batches: each is emptied, and filled again without the user |
 
+    Poisson sampling draws each of the user's examples by itself, and the accountant of privacy losses knows it
+    (`Composition.of_group`). Where it gives up, such as above an ε of 1e5 or below a δ of 1e-9, the bound is that of
+    examples which are all drawn together if one is; it is loose by orders of magnitude.
+
     Examples:
         >>> from edp.ledger import planned_ledger
         >>> from edp.spec import EDPSpec

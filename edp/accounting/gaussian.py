@@ -83,6 +83,7 @@ def participation_epsilon(c: Composition, delta: float) -> float:
 
     Infinite if there are so many participations that the grid would grow past two million points.
     """
+    c = c.of_single_units()
     if not c.sampled:
         return gaussian_epsilon(c.mu, delta)
     largest = max(1 / s.z for s in c.sampled)

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from scipy.fft import next_fast_len
 from scipy.optimize import brentq
 from scipy.special import ndtr
+from scipy.stats import binom
 
 from edp.accounting.composition import Composition, SampledSteps
 
@@ -39,6 +40,12 @@ _SIGMAS = 9.0
 _MIN_DELTA = 1e-9
 # Share of delta that may be spent on what the grid does not hold.
 _TAIL = 1e-9
+# Probability of more units in one sample than are considered; it counts as lost.
+_RARE = 1e-19
+# Terms of a group's loss, cells times units, to compute at most: a second's worth.
+_MAX_TERMS = 1 << 23
+# A group's loss at the edge of a cell is within this share of the cell.
+_CLOSE, _NEWTON_STEPS = 1e-7, 40
 # Exponents of the Chernoff bounds, per cell: 2^-20 to 1.
 _TILTS = 2.0 ** np.arange(-20, 1)
 
@@ -71,12 +78,13 @@ def pld_epsilon(c: Composition, delta: float, near: float, memo: Memo | None = N
         memo: kept between calls whose compositions continue each other.
 
     Returns:
-        Infinity for a delta below 1e-9, an ε above 1e5, or a grid of more than a million cells.
+        Infinity for a delta below 1e-9, an ε above 1e5, a grid of more than a million cells, or a group whose loss
+        would take too long.
     """
-    if near > _MAX_EPSILON:
+    if near > _MAX_EPSILON and all(s.units == 1 for s in c.sampled):
         return math.inf
     memo = {} if memo is None else memo
-    near = max(near, _MIN_EPSILON)
+    near = min(max(near, _MIN_EPSILON), _MAX_EPSILON)  # other bounds of a group may be loose by orders of magnitude
     # Take intervals from one ladder, so that runs which continue each other share them.
     rung = round(math.log(_first_interval(c, near), _REFINEMENT))
     best = math.inf
@@ -125,7 +133,7 @@ def _first_interval(c: Composition, near: float) -> float:
     steps = sum(s.steps for s in c.sampled)
     if steps == 0:
         return near / 60
-    loss = sum(s.steps * s.rate / s.z * (1 + 1 / s.z) for s in c.sampled) / steps
+    loss = sum(s.steps * s.units * s.rate / s.z * (1 + 1 / s.z) for s in c.sampled) / steps
     allowed = 2 * _REFINEMENT**2 * _STABLE * near / steps
     return min(near / 60, max(math.sqrt(4 * allowed), allowed / loss))
 
@@ -154,7 +162,7 @@ def _loss_of(c: Composition, interval: float, tail: float, memo: Memo) -> Pair:
     new = c.sampled[len(done) :]
     parts = [begun] if begun is not None else []
     for few in (new[i : i + _AT_ONCE] for i in range(0, len(new), _AT_ONCE)):
-        parts.append(_sums([(one_step(s.rate, s.z, interval), s.steps) for s in few], tail))
+        parts.append(_sums([(one_step(s.rate, s.z, interval, s.units), s.steps) for s in few], tail))
     if parts:
         parts = [_total(parts, tail)]
         memo[interval] = c.sampled, parts[0]
@@ -226,27 +234,30 @@ def _log_mgf(mass: Array) -> Array:
 
 
 @lru_cache(maxsize=16)
-def one_step(rate: float, z: float, interval: float) -> Pair:
+def one_step(rate: float, z: float, interval: float, units: int = 1) -> Pair:
     """Return the privacy loss of a Gaussian mechanism with noise multiplier `z` on a Poisson sample, both directions.
 
-    With the unit the output is x ~ (1-q)·N(0, z²) + q·N(1, z²), without it x ~ N(0, z²); the loss
-    ln(1 - q + q·e^((2x-1)/2z²)) grows with x.
+    With the units the output is x ~ Σ_j p_j·N(j, z²), p_j = P[Bin(units, rate) = j], without them x ~ N(0, z²); the
+    loss ln Σ_j p_j·e^((2jx-j²)/2z²) grows with x.
     """
-    low, high = (_loss(rate, z, x) for x in (-_SIGMAS * z, 1 + _SIGMAS * z))
+    more = binom.sf(np.arange(units + 1), units, rate)
+    most = int(np.argmax(more <= _RARE))
+    drawn = binom.pmf(np.arange(most + 1), units, rate)
+    ends = np.array([-_SIGMAS * z, most + _SIGMAS * z])
+    low, high = _loss(drawn, z, ends)[0]
     first, last = math.floor(low / interval), math.ceil(high / interval)
-    if last - first > _MAX_GRID:
+    if last - first > _MAX_GRID or (units > 1 and (last - first) * most > _MAX_TERMS):
         raise _GridTooLarge
     edges = interval * np.arange(first, last + 1, dtype=np.float64)
-    x = _inverse_loss(rate, z, edges)
+    x = _inverse_loss(rate, z, edges) if units == 1 else _inverse_loss_of_group(drawn, z, edges, ends)
     without = _masses(x / z)
-    drawn = _masses((x - 1) / z)
-    with_unit = (1 - rate) * without + rate * drawn
-    remove = _connect(with_unit, without, edges[:-1], interval)
-    remove[0] += with_unit[0]
-    add = _connect(without[::-1], with_unit[::-1], -edges[:0:-1], interval)
+    with_units = sum(p * _masses((x - j) / z) for j, p in enumerate(drawn))
+    remove = _connect(with_units, without, edges[:-1], interval)
+    remove[0] += with_units[0]
+    add = _connect(without[::-1], with_units[::-1], -edges[:0:-1], interval)
     add[0] += without[-1]
     return (
-        _trimmed(first, remove, float(with_unit[-1]), _NEGLIGIBLE),
+        _trimmed(first, remove, float(with_units[-1] + more[most]), _NEGLIGIBLE),
         _trimmed(-last, add, float(without[0]), _NEGLIGIBLE),
     )
 
@@ -282,9 +293,29 @@ def _masses(edges: Array) -> Array:
     return np.concatenate([below[:1], between, above[-1:]])
 
 
-def _loss(rate: float, z: float, x: float) -> float:
-    unsampled = (2 * x - 1) / (2 * z * z)
-    return unsampled if rate == 1 else float(np.logaddexp(math.log1p(-rate), math.log(rate) + unsampled))
+def _loss(drawn: Array, z: float, x: Array) -> tuple[Array, Array]:
+    """Return the loss at each x, and its slope; `drawn[j]` is the probability of j units."""
+    loss, mean = np.full_like(x, -np.inf), np.full_like(x, -np.inf)
+    for j in np.flatnonzero(drawn):
+        term = math.log(drawn[j]) + j * (2 * x - j) / (2 * z * z)
+        loss = np.logaddexp(loss, term)
+        if j:
+            mean = np.logaddexp(mean, term + math.log(j))
+    return loss, np.exp(mean - loss) / (z * z)
+
+
+def _inverse_loss_of_group(drawn: Array, z: float, loss: Array, ends: Array) -> Array:
+    """Return the x at which the loss is `loss`, or the nearer of the `ends`, by Newton's method: the loss is convex."""
+    table = np.linspace(ends[0], ends[1], 1 << 12)
+    known = _loss(drawn, z, table)[0]
+    x = np.interp(loss, known, table)
+    inside = (known[0] < loss) & (loss < known[-1])
+    for _ in range(_NEWTON_STEPS):
+        found, slope = _loss(drawn, z, x[inside])
+        if np.abs(found - loss[inside]).max(initial=0.0) <= _CLOSE * (loss[1] - loss[0]):
+            return x
+        x[inside] = np.clip(x[inside] - (found - loss[inside]) / slope, ends[0], ends[1])
+    raise _GridTooLarge
 
 
 def _inverse_loss(rate: float, z: float, loss: Array) -> Array:

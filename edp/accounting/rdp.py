@@ -56,6 +56,7 @@ def quick_rdp_epsilon(c: Composition, delta: float) -> float:
 
 def event_of(c: Composition) -> dp_event.DpEvent:
     """Return the composition as an event of dp_accounting."""
+    c = c.of_single_units()
     events: list[dp_event.DpEvent] = [
         dp_event.SelfComposedDpEvent(dp_event.PoissonSampledDpEvent(s.rate, dp_event.GaussianDpEvent(s.z)), s.steps)
         for s in c.sampled
@@ -66,6 +67,7 @@ def event_of(c: Composition) -> dp_event.DpEvent:
 
 
 def _epsilon(c: Composition, delta: float, orders: Array, of_one_step: Callable[[float, float], Array]) -> float:
+    c = c.of_single_units()
     divergence = orders * (c.mu**2 / 2)
     for s in c.sampled:
         divergence = divergence + s.steps * of_one_step(s.rate, s.z)

@@ -58,10 +58,10 @@ def kernel() -> Kernel | None:
     return function
 
 
-def chacha8_block(key: bytes, counter: int) -> bytes:
-    """Return a block of 64 bytes of ChaCha8 (Bernstein 2008) with nonce 0, computed literally to check the kernel."""
+def chacha8_block(key: bytes, counter: int, nonce: int = 0) -> bytes:
+    """Return a block of 64 bytes of ChaCha8 (Bernstein 2008), computed literally to check the kernel."""
     start = [*struct.unpack("<4I", b"expand 32-byte k"), *struct.unpack("<8I", key)]
-    start += [counter & 0xFFFFFFFF, counter >> 32, 0, 0]
+    start += [counter & 0xFFFFFFFF, counter >> 32, nonce, 0]
     x = list(start)
 
     def quarter(a: int, b: int, c: int, d: int) -> None:
@@ -79,10 +79,10 @@ def chacha8_block(key: bytes, counter: int) -> bytes:
 
 
 def _words(library: ctypes.CDLL) -> bytes:
-    """Return the first block of group 1, as the library computes it."""
+    """Return the first block of group 1 and nonce 0, as the library computes it."""
     out = (ctypes.c_uint32 * GROUP)()
-    library.edp_words.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_uint64]
-    library.edp_words(out, bytes(range(32)), 1)
+    library.edp_words.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_uint64, ctypes.c_uint32]
+    library.edp_words(out, bytes(range(32)), 1, 0)
     return bytes(out)[:64]
 
 

@@ -1,7 +1,8 @@
 """Costs of trainings on one corpus, as what may be added to other costs: mechanisms, not numbers.
 
 The costs of trainings with different units are added for one utterance. A micro-batch or a user that loses one of its
-utterances is emptied and filled again, which is two changes of a unit (`Composition.of_group`).
+utterances is emptied and filled again, which is two changes of a unit (`Composition.of_group`). A sample draws both or
+neither, so they count as one unit with all of the shift.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ class Spending:
 
     def of_an_utterance(self) -> Spending:
         """Return the cost for one utterance, whatever the unit is."""
-        cost = self.cost if self.unit == "example" else self.cost.of_group(2)
+        cost = self.cost if self.unit == "example" else self.cost.of_group(2).of_single_units()
         return replace(self, cost=cost, unit="example")
 
 

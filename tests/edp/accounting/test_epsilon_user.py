@@ -10,9 +10,10 @@ import pytest
 from dp_accounting import dp_event, pld
 from scipy.stats import binom, norm
 
-from edp.accounting.composition import Composition, sampled, unsampled
+from edp.accounting.composition import Composition, compose, sampled, unsampled
 from edp.accounting.epsilon import epsilon, epsilon_of, epsilon_user
 from edp.accounting.gaussian import gaussian_epsilon
+from edp.accounting.pld import pld_epsilon_at
 from edp.accounting.selection import composed_epsilon, composed_epsilon_user
 from edp.ledger import AlphaRelease, Ledger, planned_ledger
 from edp.spec import EDPSpec
@@ -89,13 +90,49 @@ def true_delta(epsilon: float, k: int, rate: float, z: float) -> float:
 @pytest.mark.parametrize("rate", [0.01, 0.3])
 @pytest.mark.parametrize("k", [1, 2, 5, 20])
 @pytest.mark.slow
-def test_the_bound_of_a_poisson_step_is_no_less_than_what_k_examples_really_cost(k: int, rate: float, z: float) -> None:
+def test_a_poisson_step_costs_what_k_examples_really_cost(k: int, rate: float, z: float) -> None:
     bound = epsilon_of(sampled(rate, z, 1).of_group(k), DELTA)
     assert true_delta(bound, k, rate, z) <= DELTA * (1 + 1e-6)
+    assert true_delta(bound * 0.99, k, rate, z) > DELTA
     if k == 1:
         assert bound == epsilon_of(sampled(rate, z, 1), DELTA)
-        assert true_delta(bound * 0.99, k, rate, z) > DELTA
-    assert bound <= epsilon_of(unsampled(z).of_group(k), DELTA) * (1 + 1e-9)
+    loose = epsilon_of(sampled(rate, z, 1).of_group(k).of_single_units(), DELTA)
+    assert bound <= loose * (1 + 2e-3)
+    assert loose <= epsilon_of(unsampled(z).of_group(k), DELTA) * (1 + 1e-9)
+
+
+@pytest.mark.parametrize(("k", "rate", "z", "steps"), [(8, 0.01, 1.0, 1000), (5, 0.3, 3.0, 100), (50, 0.02, 4.0, 1000)])
+@pytest.mark.slow
+def test_a_group_in_many_poisson_steps_agrees_with_the_library_at_the_same_interval(
+    k: int, rate: float, z: float, steps: int
+) -> None:
+    mixture = pld.privacy_loss_distribution.from_mixture_gaussian_mechanism(
+        z, np.arange(k + 1.0), binom.pmf(np.arange(k + 1), k, rate), value_discretization_interval=1e-2
+    )
+    group = sampled(rate, z, steps).of_group(k)
+    expected = mixture.self_compose(steps).get_epsilon_for_delta(DELTA)
+    assert pld_epsilon_at(group, DELTA, 1e-2) == pytest.approx(expected, rel=1e-6)
+    assert expected * 0.99 < epsilon_of(group, DELTA) < expected * 1.002
+
+
+def test_a_group_costs_far_less_than_if_it_were_drawn_together() -> None:
+    group = sampled(0.01, 1.0, 1000).of_group(8)
+    assert epsilon_of(group, DELTA) == pytest.approx(20.9, abs=0.1)
+    assert epsilon_of(group.of_single_units(), DELTA) > 3000
+
+
+def test_a_group_of_groups_is_one_group_and_composes_only_with_its_like() -> None:
+    one = sampled(0.1, 2.0, 5)
+    assert one.of_group(2).of_group(3) == one.of_group(6)
+    assert [s.units for s in compose([one, one.of_group(2), one.of_group(2)]).sampled] == [1, 2]
+    assert compose([one.of_group(2), one.of_group(2)]) == sampled(0.1, 2.0, 10).of_group(2)
+
+
+def test_a_group_that_is_in_nearly_every_sample_costs_no_more_than_without_sampling() -> None:
+    """1 - (1 - rate)^k rounds to 1, and other bounds are loose by orders of magnitude."""
+    group = sampled(0.05, 20.0, 500).of_group(1000)
+    mean = 50 * math.sqrt(500) / 20
+    assert gaussian_epsilon(mean, DELTA) < epsilon_of(group, DELTA) < 1.1 * gaussian_epsilon(mean, DELTA)
 
 
 def test_a_group_of_one_is_the_unit_and_larger_ones_cost_more() -> None:
