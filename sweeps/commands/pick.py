@@ -31,6 +31,7 @@ from sweeps.commands.options import (
     registered_alias,
 )
 from sweeps.commands.options import Point as PointName
+from sweeps.config.canaries import uncovered
 from sweeps.config.choice import split_of
 from sweeps.config.loading import as_yaml
 from sweeps.store.storage import train_line
@@ -192,12 +193,8 @@ def pick_point(
     point = released_in_place_of(sweep, point)
     if wanted.require_guarantee and (lacks := without_guarantee(sweep, point)) is not None:
         raise UserError(f"--require-guarantee: {lacks}; allowed: another point, wider limits, or without it")
-    if wanted.model_name is not None:
-        from sweeps.registry.register import check_point
-
-        check_point(sweep, point, wanted.model_name)
-        if (against := objection(sweep, point)) is not None and not ask(against):
-            raise UserError(f"--register = {wanted.model_name!r}: {against}; it was not registered")
+    if wanted.model_name is not None and (against := objection(sweep, point)) is not None and not ask(against):
+        raise UserError(f"--register = {wanted.model_name!r}: {against}; it was not registered")
     model = keep(sweep, point, why, wanted, limits)
     return point, why, model
 
@@ -214,6 +211,8 @@ def without_guarantee(sweep: Sweep, point: Point) -> str | None:
 
 def objection(sweep: Sweep, point: Point) -> str | None:
     """Return what speaks against the registration of a point's model, in words; None for nothing."""
+    if uncovered(point.recipe) is not None:
+        return None  # `check_point` refuses it, whatever a person answers
     lacks = without_guarantee(sweep, point)
     return None if lacks is None else f"{lacks} (--require-guarantee would refuse it)"
 

@@ -204,8 +204,10 @@ def _later(sweep: Sweep) -> dict[Path, Ledger | None]:
     """Return the ledgers of trainings after the search, by folder."""
     confirmed = _confirmed(sweep) if plan_of(sweep) is None else []  # a planned sweep's `confirm` trains on the proxy
     found = {folder: executed(folder, read_curve(folder)) for folder in [*confirmed, *final_trainings(sweep)]}
-    own = {folder: load_config(folder / "config.yaml", []) for folder in final_trainings(sweep)}
-    return found | {folder: covered_ledger(found[folder], spec) for folder, spec in own.items()}
+    for folder in final_trainings(sweep):
+        if (config := folder / "config.yaml").is_file():
+            found[folder] = covered_ledger(found[folder], load_config(config, []))
+    return found
 
 
 def _confirmed(sweep: Sweep) -> list[Path]:

@@ -66,10 +66,13 @@ def test_a_sweep_and_the_model_that_it_chose_are_one_account(
 def test_a_release_belongs_to_the_corpus_that_it_was_trained_on(
     long_story: None, ray_cluster: str, tmp_path: Path, command: Command
 ) -> None:
-    private = {"corpus": {"name": "video", "utterances": 120}, "shadow": {"corpus": {"name": "health"}, "epochs": 1}}
-    private["shadow"]["corpus"]["utterances"] = 120
-    search = {"plan": "proxy", "proxy": {"name": "communication", "utterances": 120}, "trials": 1, "seed": 1}
-    recipe = yaml.safe_load(TINY_RECIPE) | private | {"edp": {"epsilon": 8, "decay": "none"}, "search": search}
+    private, proxy, public = ({"name": name, "utterances": 120} for name in ("video", "communication", "health"))
+    recipe = yaml.safe_load(TINY_RECIPE) | {
+        "corpus": private,
+        "shadow": {"corpus": public, "epochs": 1},
+        "edp": {"epsilon": 8, "decay": "none"},
+        "search": {"plan": "proxy", "proxy": proxy, "trials": 1, "seed": 1},
+    }
     (tmp_path / "proxy.yaml").write_text(yaml.safe_dump(recipe))
     storage = ("--storage", str(tmp_path / "runs"))
     code, _, err = command("run", str(tmp_path / "proxy.yaml"), "--name", "s", *storage)
