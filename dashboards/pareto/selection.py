@@ -18,7 +18,6 @@ from dashboards.pareto.style import blank
 from edp.spec import UserError
 from sweeps.commands.pick import Wanted, is_pick, keep, objection
 from sweeps.store.picks import NOTES, read_notes, write_note
-from sweeps.store.plans import plan_of
 from sweeps.store.storage import train_line
 from sweeps.store.sweep import Sweep
 from sweeps.text.figures import enumerated
@@ -241,8 +240,7 @@ def picking(app: Dash, source: Source, output: Path, tracking_uri: str | None, t
         words = f"Picked trial {point.trial} after epoch {point.epoch}: wrote {file}."
         sweep = source.sweep
         storage, uri = sweep.folder.parent, tracking_uri or sweep.record.tracking_uri
-        canaries = (plan_of(sweep) or sweep).recipe.canaries
-        go_on = f" Train it with: {train_line(file.name, canaries=canaries, storage=storage, tracking_uri=uri)}"
+        go_on = f" Train it with: {train_line(file.name, storage=storage, tracking_uri=uri)}"
         return words + (f" Registered as {model.uri}." if model else "") + go_on, None
 
 

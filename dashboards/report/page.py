@@ -56,7 +56,7 @@ from sweeps.text.paths import check_output, output
 from sweeps.tracking.remembered import tracked_accounts
 from sweeps.tracking.run_tags import environment_tags
 from sweeps.tracking.tracker import Tracker
-from trainables.config import BERTSpec, CLCSpec, CorpusSpec, TrialSpec
+from trainables.config import BERTSpec, CanariesSpec, CLCSpec, CorpusSpec, TrialSpec
 from trainables.corpora import is_generated
 from trainables.features.encoded_corpus import EncodedCorpus
 from trainables.records.files import atomic_write, read_json_if_any, reading
@@ -233,6 +233,7 @@ def _about_subject(
         versions=versions,
     )
     topics = questions(known)
+    as_picked = spec.model_copy(update={"canaries": CanariesSpec()})  # `edp-sweep pick` leaves them out
     return {
         "chosen": model,
         "choice": subject.choice,
@@ -258,7 +259,7 @@ def _about_subject(
         "roc": Markup(roc_svg(curves)) if curves else None,
         "versions": versions,
         "confirmed": confirmed,
-        "config": yaml.safe_dump(spec.model_dump(mode="json"), sort_keys=False),
+        "config": yaml.safe_dump(as_picked.model_dump(mode="json"), sort_keys=False),
     }
 
 

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from mlflow.exceptions import MlflowException
 
 from edp.spec import UserError
+from sweeps.config.canaries import covered_ledger, covered_metrics, uncovered
 from sweeps.config.choice import split_of
 from sweeps.config.loading import load_config
 from sweeps.results.cost import choice_in
@@ -158,15 +159,15 @@ def _of_point(sweep: Sweep, kind: str, point: Point, pick: Pick | None = None) -
 
 def _of_training(folder: Path, origin: Origin, trained: Trained, settings: Point, picks: Sequence[Pick]) -> Subject:
     pick = next((one for one in reversed(picks) if (one.trial, one.epoch) == (origin.trial, origin.epoch)), None)
+    spec = load_config(folder / "config.yaml", [])
     model = replace(
         settings,
-        metrics=trained.metrics,
+        metrics=covered_metrics(trained.metrics, spec),
         run_id=trained.run_id,
         folder=folder,
-        ledger=executed(folder, read_curve(folder)),
+        ledger=covered_ledger(executed(folder, read_curve(folder)), spec),
         digests={},
     )
-    spec = load_config(folder / "config.yaml", [])
     return Subject("Final training", model, settings, spec, trained.choice, False, pick, folder.name, trained)
 
 
@@ -209,7 +210,7 @@ def _served(tracker: Tracker, uri: str, what: str, run_id: str | None) -> Served
         what,
         tuple(aliases),
         tags.get(WEIGHTS, ""),
-        tags.get("epsilon", "not known"),
+        "∞" if "canaries" in tags else tags.get("epsilon", "not known"),  # as in `edp-sweep check`
         str(version.run_id),
         tags.get("choice", "not recorded"),
     )
@@ -235,13 +236,13 @@ def advice_on(sweep: Sweep, subject: Subject, *, small: bool, violations: Sequen
     spec, epsilon = subject.spec, subject.model.metrics["epsilon"]
     most = largest_epsilon(sweep.recipe.edp.epsilon)
     storage, uri = sweep.folder.parent, sweep.record.tracking_uri
-    train = train_line("picked.yaml", "--on", "train+valid", canaries=spec.canaries, storage=storage, tracking_uri=uri)
+    train = train_line("picked.yaml", "--on", "train+valid", storage=storage, tracking_uri=uri)
     if violations:
         return Advice("Do not release it: a step of its configuration does not do what its ledger says (see below).")
     if epsilon > most:
-        return Advice(
-            f"Do not release it: it has no guarantee. Its ε is {epsilon_text(epsilon)}, not at most {most:g}."
-        )
+        why = uncovered(spec)
+        said = f"its ε is {epsilon_text(epsilon)}, not at most {most:g}" if why is None else why
+        return Advice(f"Do not release it: it has no guarantee. {said[0].upper()}{said[1:]}.")
     if (planted := canaries_remark(spec.canaries)) is not None:
         return Advice(f"Do not serve it as it is: {planted}. Train the final model without them:", train)
     if not small:

@@ -13,6 +13,7 @@ from edp.spec import UserError
 from sweeps.commands.attack_figures import write_attack_page
 from sweeps.commands.attack_models import predictions_of, train_references
 from sweeps.commands.attack_target import Target, of_point, trained_on
+from sweeps.config.canaries import covered_ledger
 from sweeps.config.parts import MAX_REFERENCES
 from sweeps.results.front import pareto_front
 from sweeps.run.prepare import Prepared, encode_missing, open_corpora
@@ -121,7 +122,7 @@ def attack_in_session(
     results = run_attacks(gather_evidence(seen, references_of, prepared.attack, shadow.output, corpus, seed))
     document = _document(target, prepared, seen, results, reference_models, kind)
     _keep(target, document, results, tracker)
-    ledger, audited = read_ledger(target.folder), document["epsilon_audited"]
+    ledger, audited = covered_ledger(read_ledger(target.folder), target.spec), document["epsilon_audited"]
     words = contradiction(audited, ledger, document["delta"]) if ledger is not None and audited is not None else None
     if words is not None:
         raise TrialError(f"{target.name}: {words}")
@@ -165,7 +166,7 @@ def _document(
     kind: Kind,
 ) -> dict[str, Any]:
     delta = target.spec.edp.delta
-    ledger = read_ledger(target.folder)
+    ledger = covered_ledger(read_ledger(target.folder), target.spec)
     audited = None
     if prepared.coins is not None and "canary_losses" in seen:
         audited = audit_of(seen["canary_losses"], read_coins(prepared.coins), ledger or Ledger(private=False), delta)

@@ -23,6 +23,7 @@ from sweeps.commands.console import err, load, out, print_json
 from sweeps.commands.options import RUNS, Json, Name, Storage, TrackingUri, name_and_point, named
 from sweeps.commands.options import Point as PointName
 from sweeps.commands.stopping import going_on_with
+from sweeps.config.canaries import check_canaries
 from sweeps.config.loading import write_yaml
 from sweeps.run.progress import Progress
 from sweeps.store.lock import driver_lock
@@ -93,6 +94,7 @@ def confirm(
     from sweeps.results.recommendation import named_point
 
     record, recipe = sweep.record, sweep.recipe
+    check_canaries(recipe)
     if recipe.search.secret:
         raise UserError(
             f"name = {sweep.name!r} released the best of a secret number of trials, and its ε does not cover more "

@@ -222,7 +222,7 @@ def _show(document: dict[str, Any], spec: EDPSpec) -> None:
     honest, paper = (epsilon_digits(document[name]) for name in ("epsilon", "epsilon_paper"))
     lines = [
         f"ε = {honest} (honest), {paper} (by the paper's formula), "
-        f"at δ = {spec.delta:g}; not audited: an audit needs a run with canaries (canaries.count) and edp-sweep attack",
+        f"at δ = {spec.delta:g}; not audited: an audit needs a generated corpus with canaries (canaries.count)",
         f"protects: {_UNITS[spec.unit]}, {document['neighbours']}; the aggregator is trusted",
     ]
     if spec.unit != "user":

@@ -31,11 +31,11 @@ from sweeps.commands.options import (
     registered_alias,
 )
 from sweeps.commands.options import Point as PointName
+from sweeps.config.canaries import uncovered
 from sweeps.config.choice import split_of
 from sweeps.config.loading import as_yaml
 from sweeps.store.storage import train_line
 from sweeps.text.figures import (
-    canaries_remark,
     epsilon_text,
     epsilon_words,
     labels_field,
@@ -93,7 +93,7 @@ def pick_command(
     load("sweeps.tracking.tracker")
     from sweeps.results.confirmed import new_seeds, seeds_words
     from sweeps.results.cost import choice_in
-    from sweeps.store.plans import plan_of, released
+    from sweeps.store.plans import released
 
     sweep = named(storage, name)
     given = {k: v for k, v in limits.items() if v is not None}
@@ -119,8 +119,7 @@ def pick_command(
         print_line(says, words)
     if not printed:
         uri = tracking_uri or sweep.record.tracking_uri
-        canaries = (plan_of(sweep) or sweep).recipe.canaries
-        go_on = f"train it with: {train_line(output, canaries=canaries, storage=storage, tracking_uri=uri)}"
+        go_on = f"train it with: {train_line(output, storage=storage, tracking_uri=uri)}"
         if picked == released(sweep):
             go_on = f"its model is in {picked.folder}"  # another training would cost more ε
         print_line(says, f"wrote {output}; {go_on}")
@@ -212,12 +211,10 @@ def without_guarantee(sweep: Sweep, point: Point) -> str | None:
 
 def objection(sweep: Sweep, point: Point) -> str | None:
     """Return what speaks against the registration of a point's model, in words; None for nothing."""
-    found = []
-    if (lacks := without_guarantee(sweep, point)) is not None:
-        found.append(f"{lacks} (--require-guarantee would refuse it)")
-    if (planted := canaries_remark(point.spec.canaries)) is not None:
-        found.append(f"trial {point.name}: {planted} (edp-sweep train with --set canaries.count=0 makes one without)")
-    return "; ".join(found) or None
+    if uncovered(point.recipe) is not None:
+        return None  # `check_point` refuses it, whatever a person answers
+    lacks = without_guarantee(sweep, point)
+    return None if lacks is None else f"{lacks} (--require-guarantee would refuse it)"
 
 
 def keep(
@@ -297,10 +294,6 @@ def _configuration(sweep: Sweep, point: Point, wanted: Wanted) -> str:
     metrics, storage = point.metrics, sweep.folder.parent
     spec = configuration_of(sweep, point)
     remarks = [*users_remark(metrics), *labels_remark(spec.corpus), seeds_words(new_seeds(sweep, point))]
-    if spec.canaries.count:
-        remarks.append(
-            f"about half of {spec.canaries.count:,} canaries were in its training data; the next line leaves them out"
-        )
     seen = f"validation SER {metrics['valid_ser']:.1%}, " if "valid_ser" in metrics else ""
     uri = wanted.tracking_uri or sweep.record.tracking_uri
     file = "FILE" if is_printed(wanted.output) else wanted.output
@@ -311,7 +304,7 @@ def _configuration(sweep: Sweep, point: Point, wanted: Wanted) -> str:
         f"{', '.join(epsilon_words(metrics))}, at δ = {metrics['delta']:g}.\n"
         f"The configuration was {choice_in(sweep, split_of(metrics))}.\n"
         f"{''.join(f'{words[0].upper()}{words[1:]}.{chr(10)}' for words in filter(None, remarks))}"
-        f"Train it again with: {train_line(file, canaries=spec.canaries, storage=storage, tracking_uri=uri)}"
+        f"Train it again with: {train_line(file, storage=storage, tracking_uri=uri)}"
     )
     return as_yaml(spec, heading)
 

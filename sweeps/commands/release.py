@@ -10,6 +10,7 @@ from edp.spec import UserError
 from sweeps.commands.console import out
 from sweeps.commands.plan import PROXY, priced_ways, runnable, search_settings
 from sweeps.commands.stopping import going_on_with
+from sweeps.config.canaries import check_canaries
 from sweeps.config.loading import load_config, load_recipe, write_yaml
 from sweeps.config.recipe import Recipe
 from sweeps.run.progress import Progress
@@ -239,6 +240,7 @@ def searched(
             plan=plan,
         )
     sweep = Sweep.existing(sweep.folder.parent, sweep.name)
+    check_canaries(sweep.recipe)
     if sweep.recipe != load_recipe(recipe, settings)[1]:
         raise _other_settings(sweep)
     return sweep if sweep.record.state == "finished" else resume_sweep(sweep, progress, tracking_uri, part_of)

@@ -140,8 +140,7 @@ def next_steps(sweep: Sweep) -> str:
                 (sweep.command("status"), "shows this again, with trials and costs"),
             ]
         )
-    canaries = sweep.recipe.canaries
-    train = train_line("picked.yaml", "--on", "train+valid", canaries=canaries, storage=storage, tracking_uri=uri)
+    train = train_line("picked.yaml", "--on", "train+valid", storage=storage, tracking_uri=uri)
     what = (
         "the recommended configuration" if recommended(sweep).point else "the best configuration; it has no guarantee"
     )

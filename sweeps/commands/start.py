@@ -17,6 +17,7 @@ from edp.spec import UserError
 from sweeps.commands.attack_run import attack_front, not_attacked
 from sweeps.commands.finish import finish
 from sweeps.commands.stopping import SweepStopped, how_to_go_on
+from sweeps.config.canaries import check_canaries
 from sweeps.config.choice import OLD, split_of
 from sweeps.config.configurations import trials_that_run
 from sweeps.config.loading import load_recipe
@@ -98,6 +99,7 @@ def start_sweep(
             f"search.plan = {recipe.search.plan}: this runs the trials alone, on the private corpus; "
             "allowed: sweeps.commands.release.run_plan, or search.plan=null"
         )
+    check_canaries(recipe)
     check_address(ray_address())  # before the corpora are read, which may take minutes
     if recipe.search.secret:
         check_candidates(recipe)
@@ -222,6 +224,7 @@ def resume_sweep(
             attack_rest(sweep, recipe, tracker, progress)
             finish(sweep, recipe, tracker, record.state, progress)  # no trial is left to run, but MLflow may lack some
             return sweep
+        check_canaries(recipe)
         check_address(ray_address())
         progress.step("reading the corpora")
         prepared, corpora = open_corpora(recipe.baseline(), sweep.cache, sweep.folder, progress.say)

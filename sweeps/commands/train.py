@@ -11,7 +11,7 @@ import typer
 
 from edp.ledger import Ledger
 from edp.spec import UserError
-from sweeps.commands.console import ask_to_register, err, load, out, print_json
+from sweeps.commands.console import err, load, out, print_json
 from sweeps.commands.options import (
     PATH,
     RUNS,
@@ -25,6 +25,7 @@ from sweeps.commands.options import (
     WithEncoder,
     registered_alias,
 )
+from sweeps.config.canaries import check_canaries
 from sweeps.config.choice import GIVEN, chosen_on, holds_for
 from sweeps.config.loading import load_config, write_yaml
 from sweeps.config.parts import ResourcesSpec, SearchSpec
@@ -32,7 +33,7 @@ from sweeps.run.progress import Progress
 from sweeps.store.corpora import keep_corpora
 from sweeps.store.lock import claimed
 from sweeps.store.storage import chosen_tracking_uri, share_storage
-from sweeps.text.figures import canaries_remark, delta_remark, labels_field, measured, metrics_line
+from sweeps.text.figures import delta_remark, labels_field, measured, metrics_line
 from sweeps.text.paths import check_model_name, folder_name
 from sweeps.text.secrets import redacted
 from sweeps.text.terminal import print_line
@@ -77,10 +78,6 @@ def train_command(
     called = registered_alias(model_name, alias, with_encoder)
     overrides = (settings or []) + (["corpus.split=published"] if standard_split else [])
     spec = load_config(config, overrides)  # so that a wrong configuration is refused before the slow imports
-    if model_name is not None and (planted := canaries_remark(spec.canaries)) is not None:
-        warning = f"{config}: {planted}; --set canaries.count=0 leaves them out"
-        if not ask_to_register(warning):
-            raise UserError(f"--register = {model_name!r}: canaries.count = {spec.canaries.count}; nothing was trained")
     load("sweeps.registry.register")
     if shared:
         share_storage(storage)
@@ -152,6 +149,7 @@ def train(
     from sweeps.tracking.tracker import Tracker
 
     spec = load_config(config, overrides)
+    check_canaries(spec)
     if model_name is not None:
         check_model_name(model_name)
     check_encoders([spec])
@@ -252,11 +250,6 @@ def _trained(
     from sweeps.run.watch import stall_reporter
     from sweeps.tracking.job_run import corpus_inputs
 
-    if with_valid and spec.canaries.count:
-        progress.say(
-            f"half of the {spec.canaries.count:,} canaries are planted in the training data; "
-            "--set canaries.count=0 leaves them out"
-        )
     progress.expect(1, 0, spec.training.epochs)
     progress.step("encoding the corpora")
     encode_missing(spec, prepared, corpora, progress.say)

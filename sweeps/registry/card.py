@@ -111,8 +111,6 @@ def privacy_tags(spec: TrialSpec, metrics: dict[str, float], cost: float | None,
     }
     if "epsilon_audited" in metrics:
         tags["epsilon_audited"] = f">= {rounded_down(metrics['epsilon_audited'], 6):.6g}"
-    if spec.canaries.count:
-        tags["canaries"] = f"about half of {spec.canaries.count}"
     if choice:
         tags["choice"] = choice
     if cost is not None:

@@ -7,13 +7,16 @@ interrupted or still runs has the cost of its finished epochs.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from edp.accounting.selection import composed_epsilon, composed_epsilon_user
 from edp.ledger import Ledger
+from sweeps.config.canaries import covered_ledger, uncovered
 from sweeps.config.choice import chosen_in, chosen_on, split_of
+from sweeps.config.loading import load_config
 from sweeps.config.pricing import epsilon_of_best
 from sweeps.config.recipe import Recipe
 from sweeps.store.activities import CONFIRM
@@ -113,10 +116,11 @@ def epsilon_of_sweep(sweep: Sweep, trials: list[TrialRecord]) -> float | None:
     trained on the private corpus: the release and other final trainings. Return None if the steps of some training
     are unknown: ε then has no upper bound.
     """
-    ledgers = _ledgers(sweep, trials)
+    ledgers, recipe = _ledgers(sweep, trials), sweep.recipe
+    if plan_of(sweep) is None and uncovered(recipe) is not None:
+        return math.inf
     if ledgers is None:
         return None
-    recipe = sweep.recipe
     composed = composed_epsilon(ledgers, recipe.edp.delta) if ledgers else 0.0
     return composed + (epsilon_of_best(recipe) if recipe.search.secret else 0.0)
 
@@ -145,8 +149,9 @@ def cost_line(sweep: Sweep, trials: list[TrialRecord]) -> str:
     user = epsilon_user_of_sweep(sweep, trials)
     of_user = f"; of a user: {epsilon_text(user)}" if user is not None and trials else ""
     whole = "ε of the whole sweep" if plan_of(sweep) is None else "ε in all"
-    labels = "".join(f"; {words}" for words in labels_remark(private_corpus(sweep)))
-    return f"{whole} ({what_counts(sweep)}): {value}{of_user}{labels}; a configuration is {choice_of(sweep, trials)}"
+    remarks = [uncovered(sweep.recipe)] if plan_of(sweep) is None else []
+    said = "".join(f"; {words}" for words in [*remarks, *labels_remark(private_corpus(sweep))] if words)
+    return f"{whole} ({what_counts(sweep)}): {value}{of_user}{said}; a configuration is {choice_of(sweep, trials)}"
 
 
 def choice_of(sweep: Sweep, trials: list[TrialRecord], limits: Iterable[str] = ()) -> str:
@@ -198,8 +203,11 @@ def _counted(sweep: Sweep, trials: list[TrialRecord]) -> list[TrialRecord]:
 def _later(sweep: Sweep) -> dict[Path, Ledger | None]:
     """Return the ledgers of trainings after the search, by folder."""
     confirmed = _confirmed(sweep) if plan_of(sweep) is None else []  # a planned sweep's `confirm` trains on the proxy
-    folders = [*confirmed, *final_trainings(sweep)]
-    return {folder: executed(folder, read_curve(folder)) for folder in folders}
+    found = {folder: executed(folder, read_curve(folder)) for folder in [*confirmed, *final_trainings(sweep)]}
+    for folder in final_trainings(sweep):
+        if (config := folder / "config.yaml").is_file():
+            found[folder] = covered_ledger(found[folder], load_config(config, []))
+    return found
 
 
 def _confirmed(sweep: Sweep) -> list[Path]:

@@ -11,7 +11,7 @@ from sweeps.store.plans import Plan, plan_of, released
 from sweeps.store.records import Point, TrialRecord
 from sweeps.store.sweep import Sweep
 from sweeps.text.figures import enumerated, epsilon_text, labels_remark, least_epsilon
-from trainables.config import TrialSpec
+from trainables.config import CanariesSpec, TrialSpec
 
 COVERS = "the choice and the release; the check of public corpora for private utterances is not covered"
 """The words for what the ε of choosing on a proxy corpus covers."""
@@ -77,13 +77,15 @@ def released_in_place_of(sweep: Sweep, point: Point) -> Point:
 
 
 def configuration_of(sweep: Sweep, point: Point) -> TrialSpec:
-    """Return the configuration that trains a point's settings on the sweep's private corpus.
+    """Return the configuration that trains a point's settings on the sweep's private corpus, without canaries.
 
     Raises:
         UserError: if no noise meets the target ε there.
     """
     plan = plan_of(sweep)
-    return picked_spec(point) if plan is None or point.recipe == plan.recipe else private_configuration(plan, point)
+    if plan is not None and point.recipe != plan.recipe:
+        return private_configuration(plan, point)
+    return picked_spec(point).model_copy(update={"canaries": CanariesSpec()})
 
 
 def private_configuration(plan: Plan, point: Point) -> TrialSpec:

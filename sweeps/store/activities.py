@@ -13,6 +13,7 @@ from pydantic import ValidationError
 
 from edp.ledger import Ledger
 from edp.spec import UserError
+from sweeps.config.canaries import uncovered
 from sweeps.config.loading import load_config
 from sweeps.config.recipe import Recipe
 from sweeps.store.corpora import CORPORA
@@ -52,6 +53,8 @@ class Activity:
     ledgers: tuple[Ledger, ...]
     trainings: int | None
     """The number of trainings with privacy; None if it is secret."""
+    uncovered: str | None = None
+    """Why no ε covers its trainings, in words; None if one does."""
     lost: str = ""
     """What is unknown of its costs, in words; "" if nothing is."""
     without_privacy: tuple[str, ...] = ()
@@ -94,6 +97,7 @@ def _of_sweep(sweep: Sweep, going_on: bool) -> Iterator[Activity]:
     record, recipe = sweep.record, sweep.recipe
     corpus, public = _corpora(sweep.folder, recipe.baseline())
     shared: dict[str, Any] = {"corpus": corpus, "public": public, "delta": recipe.edp.delta}
+    shared["uncovered"] = uncovered(recipe)
     secret = recipe.search.secret
     try:
         records = sweep.trials()
@@ -174,6 +178,7 @@ def _of_training(folder: Path, going_on: bool) -> Iterator[Activity]:
         corpus=corpus,
         public=public,
         delta=spec.edp.delta,
+        uncovered=uncovered(spec),
         ledgers=(ledger,) if ledger is not None and not plain else (),
         trainings=0 if plain else 1,
         lost="" if ledger is not None else _missing("the training"),

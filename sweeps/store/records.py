@@ -12,6 +12,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 
 from edp.ledger import Ledger
 from edp.spec import Frozen
+from sweeps.config.canaries import covered_ledger, covered_metrics
 from sweeps.config.recipe import Recipe
 from sweeps.store.study import StudyGone
 from sweeps.store.trial_file import FEATURES, MODEL
@@ -220,6 +221,7 @@ def trial_record(trial: FrozenTrial, folder: Path, recipe: Recipe) -> TrialRecor
         raise StudyGone(f"its study is broken (trial {trial.number}: {one_line(error)})") from None
     curve = told.epochs or read_curve(folder)
     ledger = Ledger() if told.state == "refused" else executed(folder, curve, told.digests.get(LEDGER))
+    ledger = covered_ledger(ledger, recipe)
     shared: dict[str, Any] = {"params": told.params, "run_id": told.run_id, "recipe": recipe}
     points = []
     for kept in told.points:
@@ -231,7 +233,7 @@ def trial_record(trial: FrozenTrial, folder: Path, recipe: Recipe) -> TrialRecor
             Point(
                 trial=number_of(trial),
                 epoch=kept.epoch,
-                metrics=kept.metrics,
+                metrics=covered_metrics(kept.metrics, recipe),
                 folder=folder / place,
                 ledger=ledger.until(kept.epoch) if ledger is not None else None,
                 last=last,
@@ -244,11 +246,11 @@ def trial_record(trial: FrozenTrial, folder: Path, recipe: Recipe) -> TrialRecor
     return TrialRecord(
         number=number_of(trial),
         state=state,
-        metrics=told.metrics,
+        metrics=covered_metrics(told.metrics, recipe),
         reason=told.reason,
         ledger=ledger,
         points=tuple(points),
-        curve=tuple(curve),
+        curve=tuple(covered_metrics(report, recipe) for report in curve),
         **shared,
     )
 

@@ -12,7 +12,6 @@ from edp.spec import UserError
 from sweeps.text.paths import sqlite_url
 from sweeps.text.secrets import redacted
 from sweeps.text.terminal import command_line
-from trainables.config import CanariesSpec
 from trainables.records.permissions import own_files, share
 
 
@@ -77,21 +76,11 @@ def store_here(uri: str, storage: Path) -> str:
     return uri if file is None or file.is_absolute() else sqlite_url(storage / file)
 
 
-def train_line(
-    config: str | Path, *words: str, canaries: CanariesSpec | None = None, storage: Path, tracking_uri: str
-) -> str:
+def train_line(config: str | Path, *words: str, storage: Path, tracking_uri: str) -> str:
     """Return `edp-sweep train CONFIG WORDS…` as a next step that tracks in the store at `tracking_uri`.
 
     `train` reads no sweep, so the command line must name a store that is not the default.
-
-    Args:
-        canaries: those of the configuration. The line leaves them out: they audit a search, and a model that is served
-            need not hold them.
     """
-    if canaries is not None and canaries.count:
-        words += ("--set", "canaries.count=0")
-        if canaries.kind != "values":  # which has no meaning without canaries
-            words += ("--set", "canaries.kind=values")
     default = absolute_store(chosen_tracking_uri(None, storage))
     named = tracking_uri if redacted(default) != redacted(absolute_store(tracking_uri)) else None
     return command_line("train", config, *words, storage=storage, tracking_uri=named)

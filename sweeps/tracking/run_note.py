@@ -66,7 +66,7 @@ def run_note(sweep: Sweep, recipe: Recipe, trials: list[TrialRecord], front: lis
     more = f"{len(shown)} of the front's {len(front)}; all of them: `{sweep.command('front')}`. "
     if plan_of(sweep) is None:
         storage, uri = sweep.folder.parent, sweep.record.tracking_uri
-        train = train_line("picked.yaml", canaries=recipe.canaries, storage=storage, tracking_uri=uri)
+        train = train_line("picked.yaml", storage=storage, tracking_uri=uri)
         go_on = [sweep.command("pick"), train, sweep.command("confirm", "--seeds", "3")]
     else:  # another training on the private corpus would cost more ε
         go_on = [sweep.command("report"), sweep.command("pick", "--register", "NAME")]

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import yaml
 from mlflow.tracking import MlflowClient
 from rich.console import Console
 
@@ -76,6 +77,30 @@ def test_a_sweep_with_canaries_is_audited_and_attacks_its_front_at_its_end(
     corpus = EncodedCorpus.open(next((storage / "cache").glob("communication-with-canaries-*")))
     assert corpus.size("train") == 54 + sum(tossed)
     assert not list(corpus.folder.rglob("*coins*"))
+
+
+def test_a_private_corpus_is_audited_without_privacy_alone(
+    long_story: None, ray_cluster: str, storage: Path, tmp_path: Path, command: Command
+) -> None:
+    recipe = yaml.safe_load(TINY_RECIPE)
+    lines = [
+        {"tokens": ["call", f"person{i}"], "tags": ["O", "B-name"], "intent": ("call", "meet")[i % 2]}
+        for i in range(120)
+    ]
+    (tmp_path / "mine.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    settings = {k: v for k, v in recipe.items() if k in ("model", "shadow", "training")}
+    corpus = {"name": "mine", "path": str(tmp_path / "mine.jsonl")}
+    (tmp_path / "mine.yaml").write_text(yaml.safe_dump(settings | {"corpus": corpus, "edp": {"z0": 1.0}}))
+    audit = ("--set", "canaries.count=20", "--set", "canaries.kind=new_tokens")
+    line = ("train", str(tmp_path / "mine.yaml"), *audit, "--storage", str(storage), "--json")
+    code, _, err = command(*line)
+    assert (code, "no ε covers a private training with them" in err) == (2, True)
+    code, out, err = command(*line, "--set", "training.method=sgd")
+    assert code == 0, err
+    trained = json.loads(out)
+    assert (trained["metrics"]["canaries"], trained["metrics"]["epsilon"]) == (20, math.inf)
+    assert trained["metrics"]["epsilon_audited"] >= 0
+    assert not trained["ledger"]["private"]
 
 
 @pytest.mark.parametrize("words", [("attack", "audited/0"), ("confirm", "audited", "--seeds", "2")])

@@ -27,7 +27,12 @@ class CanariesSpec(Frozen):
     """Utterances that are added to audit a run: about half are trained on (`trainables.measure.attacks.canary`)."""
 
     count: Annotated[
-        int, Field(ge=0, le=100_000, description="number of canaries; 0: none, and no audited epsilon")
+        int,
+        Field(
+            ge=0,
+            le=100_000,
+            description="number of canaries; 0: none, and no audited epsilon; else of a generated corpus, or with sgd",
+        ),
     ] = 0
     kind: Annotated[
         CanaryKind,
