@@ -128,8 +128,8 @@ class EDPOptions(Frozen):
         int | None,
         Field(
             ge=1,
-            description="with unit = user: maximum of a user's utterances that an epoch trains on, drawn by "
-            "training.seed, the epoch and the user's number; null: all",
+            description="with unit = user: maximum of a user's utterances that an epoch trains on, drawn anew in each; "
+            "null: all",
         ),
     ] = None
     clip: Clipping = "fixed"

@@ -46,11 +46,6 @@ def reproducible_key(seed: int) -> bytes:
     return hashlib.sha256(f"edp reproducible noise {seed}".encode()).digest()
 
 
-def derived_key(key: bytes, label: bytes) -> bytes:
-    """Return the 256-bit key of another secret use of `key`, such as a sampler's, unrelated to streams of noise."""
-    return hashlib.shake_256(b"derived" + key + label).digest(32)
-
-
 @dataclass(frozen=True)
 class Stream:
     """A stream of noise that is drawn once, from its start."""

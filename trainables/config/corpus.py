@@ -101,7 +101,7 @@ class CorpusSpec(Frozen):
     split: Annotated[
         Literal["paper", "published"],
         Field(
-            description="paper: 45:5:50 into train, valid and test, without an utterance in two of them; published: "
+            description="paper: about 45:5:50 into train, valid and test, by a hash of the words; published: "
             "the corpus' own train, valid and test, to compare with published results"
         ),
     ] = "paper"

@@ -17,7 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import edp.noise.compiled
 import edp.noise.gaussian
 from edp.noise.compiled import GROUP, chacha8_block, kernel
-from edp.noise.gaussian import add_gaussian_, alpha_stream, derived_key, gaussian_, secret_key, stream
+from edp.noise.gaussian import add_gaussian_, alpha_stream, gaussian_, secret_key, stream
 
 
 # Where there is no C compiler, the product draws with PyTorch alone, and so do the tests.
@@ -48,14 +48,6 @@ def test_a_stream_depends_on_every_bit_of_its_key() -> None:
     for changed in (b"j" + key[1:], key[:-1] + b"j"):
         one, other = (gaussian_(torch.empty(16), 1.0, stream(k, 0, 0)) for k in (key, changed))
         assert not torch.equal(one, other)
-
-
-def test_a_derived_key_is_of_its_key_and_label_alone() -> None:
-    keys = {derived_key(key, label) for key in (b"k" * 32, b"j" * 32) for label in (b"sampler", b"dropout")}
-    assert len(keys) == 4
-    assert {len(key) for key in keys} == {32}
-    assert derived_key(b"k" * 32, b"sampler") in keys
-    assert stream(b"k" * 32, 0, 0).key() not in keys
 
 
 def test_the_noise_is_gaussian_into_the_tails() -> None:
