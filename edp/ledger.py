@@ -7,6 +7,7 @@ million steps stays small. ε is computed from a ledger, never from a recipe; be
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from typing import Annotated, Any, ClassVar
 
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
@@ -60,6 +61,9 @@ class AlphaRelease(Frozen):
 class Ledger(Frozen):
     """Everything that touched the released weights. `private` is False for plain SGD, without noise.
 
+    A run whose end may depend on its own outputs guarantees what its whole plan does, and no less
+    (`docs/privacy.md`, *A training that ends early*). `completed` adds the rest of the plan.
+
     Examples:
         >>> step = Mechanism(C=1.0, z=1.0, N=8)
         >>> ledger = Ledger().record(0, step).record(0, step).record(1, step)
@@ -67,6 +71,9 @@ class Ledger(Frozen):
         ([(0, 2), (1, 1)], 3)
         >>> ledger.until(1).steps  # of the model after one epoch
         2
+        >>> stopped = ledger.until(1).completed(ledger)  # by somebody who saw that model
+        >>> stopped.steps, [entry.epoch for entry in stopped.not_executed]
+        (2, [1])
         >>> Ledger.model_validate_json(ledger.model_dump_json()) == ledger
         True
     """
@@ -74,6 +81,8 @@ class Ledger(Frozen):
     private: bool = True
     alpha_release: AlphaRelease | None = None
     entries: tuple[LedgerEntry, ...] = ()
+    not_executed: tuple[LedgerEntry, ...] = ()
+    """Steps that were planned and did not run. They count as if they had."""
     discarded: tuple[Ledger, ...] = ()
     """Steps that ran, or were about to, when a process died and its weights were lost: one ledger a death. They touched
     no released weights, and count as if they had."""
@@ -81,8 +90,26 @@ class Ledger(Frozen):
     """The most training examples of one user; None: users are not known."""
 
     def until(self, epoch: int) -> Ledger:
-        """Return what was executed before `epoch`, counted from 0: the ledger of the model after so many epochs."""
-        return self.model_copy(update={"entries": tuple(entry for entry in self.entries if entry.epoch < epoch)})
+        """Return what was executed before `epoch`, counted from 0: the steps of the model after so many epochs."""
+        kept = tuple(entry for entry in self.entries if entry.epoch < epoch)
+        return self.model_copy(update={"entries": kept, "not_executed": ()})
+
+    def completed(self, plan: Ledger) -> Ledger:
+        """Return this ledger with the steps of `plan` that it lacks as `not_executed`.
+
+        Its ε is that of the plan and of all that was discarded, from the first step on and however the run ends.
+        """
+        return self.model_copy(update={"not_executed": _beyond(plan.entries, self.entries)})
+
+    @property
+    def executed(self) -> Ledger:
+        """The ledger of the steps that ran."""
+        return self.model_copy(update={"not_executed": ()})
+
+    @property
+    def counted(self) -> tuple[LedgerEntry, ...]:
+        """The entries that have a price, besides `discarded`: those that ran, and then the rest of the plan."""
+        return (*self.entries, *self.not_executed)
 
     def record(self, epoch: int, mechanism: Mechanism) -> Ledger:
         """Return the ledger after one more step; equal neighbours of an epoch become one entry with more steps."""
@@ -100,23 +127,28 @@ class Ledger(Frozen):
         Args:
             written: the ledger that was saved last, before its last epochs began (`EDPHook.planned`).
         """
-        kept = Counter[int]()
-        for entry in self.entries:
-            kept[entry.epoch] += entry.steps
-        entries = []
-        for entry in written.entries:
-            ours = min(entry.steps, kept[entry.epoch])
-            kept[entry.epoch] -= ours
-            if entry.steps > ours:
-                entries.append(entry.model_copy(update={"steps": entry.steps - ours}))
         release = written.alpha_release if self.alpha_release is None else None
-        lost = Ledger(alpha_release=release, entries=tuple(entries))
+        lost = Ledger(alpha_release=release, entries=_beyond(written.entries, self.entries))
         return self.model_copy(update={"discarded": (*written.discarded, *([lost] if lost != Ledger() else []))})
 
     @property
     def steps(self) -> int:
         """Number of optimiser steps."""
         return sum(entry.steps for entry in self.entries)
+
+
+def _beyond(entries: Iterable[LedgerEntry], taken: Iterable[LedgerEntry]) -> tuple[LedgerEntry, ...]:
+    """Return the steps of `entries` without the first ones of each epoch, as many as `taken` has of it."""
+    left = Counter[int]()
+    for entry in taken:
+        left[entry.epoch] += entry.steps
+    found = []
+    for entry in entries:
+        ours = min(entry.steps, left[entry.epoch])
+        left[entry.epoch] -= ours
+        if entry.steps > ours:
+            found.append(entry.model_copy(update={"steps": entry.steps - ours}))
+    return tuple(found)
 
 
 def planned_ledger(

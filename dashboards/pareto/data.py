@@ -73,7 +73,7 @@ CURVES = {
     "valid_ser": ("SER on validation", False),
     "train_loss": ("Training loss", False),
     "valid_mia_auc": ("MIA AUC on validation", False),
-    "epsilon": ("ε so far (honest)", True),
+    "epsilon_executed": ("ε of the executed steps", True),
 }
 """What an epoch reports: a label by name, and whether its axis is logarithmic."""
 

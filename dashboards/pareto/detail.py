@@ -88,7 +88,7 @@ def curves(curve: tuple[dict[str, float], ...], epoch: int, theme: str) -> Figur
         traces.append(
             {"type": "scatter", "mode": "lines+markers", "x": [e for e, _ in points], "y": [v for _, v in points]}
             | {"xaxis": "x", "yaxis": f"y{n}", "line": {"color": t["accent"], "width": 2}, "marker": {"size": 6}}
-            | {"text": [text(EPSILON, v) if key == "epsilon" else f"{v:.4g}" for _, v in points]}
+            | {"text": [text(EPSILON, v) if key == "epsilon_executed" else f"{v:.4g}" for _, v in points]}
             | {"hovertemplate": "epoch %{x}: %{text}<extra></extra>", "name": label}
         )
         layout[f"yaxis{n}"] = {

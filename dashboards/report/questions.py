@@ -16,7 +16,7 @@ from jinja2 import Environment, StrictUndefined
 
 from sweeps.registry.card import NEIGHBOURS
 from sweeps.store.records import Point
-from sweeps.text.figures import NO_GUARANTEE, audited_text, delta_words, epsilon_text, number
+from sweeps.text.figures import NO_GUARANTEE, audited_text, delta_words, ends_early, epsilon_text, number
 from trainables.config import TrialSpec
 
 
@@ -123,6 +123,7 @@ def _facts(known: Known) -> dict[str, Any]:
         "ledger": ledger,
         "first": entries[0].mechanism if entries else None,
         "epochs": len({entry.epoch for entry in entries}),
+        "planned": ends_early(metrics),
         "lost": sum(one.steps for one in ledger.discarded) if ledger is not None else 0,
         "group": ledger.most_of_a_user if ledger is not None and "epsilon_user" in metrics else None,
         "unit": {"example": "utterance", "micro_batch": "micro-batch", "user": "user"}[edp.unit],

@@ -19,7 +19,7 @@ from sweeps.results.cost import choice_in
 from sweeps.results.recommendation import choose, largest_epsilon, named_point, picked_spec, recommended
 from sweeps.store.picks import Origin, Pick, Trained, final_trainings, read_picks, read_trained
 from sweeps.store.plans import released
-from sweeps.store.records import Point, executed
+from sweeps.store.records import Point, known_ledger
 from sweeps.store.storage import train_line
 from sweeps.store.sweep import Sweep
 from sweeps.text.figures import canaries_remark, epsilon_text
@@ -165,7 +165,7 @@ def _of_training(folder: Path, origin: Origin, trained: Trained, settings: Point
         metrics=covered_metrics(trained.metrics, spec),
         run_id=trained.run_id,
         folder=folder,
-        ledger=covered_ledger(executed(folder, read_curve(folder)), spec),
+        ledger=covered_ledger(known_ledger(folder, read_curve(folder)), spec),
         digests={},
     )
     return Subject("Final training", model, settings, spec, trained.choice, False, pick, folder.name, trained)

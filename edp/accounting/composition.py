@@ -21,7 +21,7 @@ from edp.sampling import steps_at_rate
 from edp.spec import UserError
 
 EpochEntries = tuple[int, list[LedgerEntry]]
-"""An epoch's number, and the entries that were executed in it."""
+"""An epoch's number, and its entries."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +112,7 @@ def composition_of_user(ledger: Ledger) -> Composition | None:
     Raises:
         UserError: as `composition_of`.
     """
-    units = {entry.mechanism.unit for one in (ledger, *ledger.discarded) for entry in one.entries}
+    units = {entry.mechanism.unit for one in (ledger, *ledger.discarded) for entry in one.counted}
     if units == {"user"}:
         return composition_of(ledger)
     if ledger.most_of_a_user is None:
@@ -127,8 +127,8 @@ def before_training(ledger: Ledger) -> Composition:
     Raises:
         UserError: as `composition_of`.
     """
-    check_participation(ledger.entries)
-    estimated = any(entry.mechanism.alpha == "private" for entry in ledger.entries)
+    check_participation(ledger.counted)
+    estimated = any(entry.mechanism.alpha == "private" for entry in ledger.counted)
     if not ledger.private or (estimated and ledger.alpha_release is None):
         return Composition(mu=math.inf)
     lost = [part for one in ledger.discarded for part in (_of_release(one), _of_steps(one))]
@@ -145,7 +145,7 @@ def _of_steps(ledger: Ledger) -> Composition:
 
 def epochs_of(ledger: Ledger) -> Iterator[EpochEntries]:
     """Yield each epoch's entries. A number that returns after another epoch is an epoch of its own."""
-    for epoch, entries in groupby(ledger.entries, key=lambda entry: entry.epoch):
+    for epoch, entries in groupby(ledger.counted, key=lambda entry: entry.epoch):
         yield epoch, list(entries)
 
 

@@ -81,7 +81,11 @@ def epsilon_command(
     plot: Annotated[Path | None, typer.Option(help="also write the curve as an HTML page", **PATH)] = None,
     as_json: Json = False,
 ) -> None:
-    """Compute the ε of a configuration after each epoch: the honest one, and the one of the paper's formula."""
+    """Compute the ε of a configuration: the honest one, and the one of the paper's formula.
+
+    The row of an epoch is the ε of a training that is planned to end there. A training on a private corpus that ends
+    earlier than planned keeps the ε of its plan.
+    """
     settings: dict[str, Any] = {
         "z0": z0,
         "decay": decay,
@@ -198,10 +202,10 @@ def _plot(document: dict[str, Any], path: Path) -> None:
         )
     figure.update_layout(
         template="plotly_white",
-        title=f"ε after each epoch, δ = {document['delta']:g}, unit: {document['unit']}<br>"
+        title=f"ε of a training that is planned to end there, δ = {document['delta']:g}, unit: {document['unit']}<br>"
         f"at the end: honest {epsilon_text(document['epsilon'])}, paper {epsilon_text(document['epsilon_paper'])}"
         + ("; an infinite ε is not on the axis" if math.isinf(document["epsilon"]) else ""),
-        xaxis_title="epochs",
+        xaxis_title="planned epochs",
         yaxis={"title": "ε", "type": "log", "exponentformat": "power", "dtick": "D2"},
     )
     with output(path, "--plot") as file:
@@ -211,7 +215,7 @@ def _plot(document: dict[str, Any], path: Path) -> None:
 def _show(document: dict[str, Any], spec: EDPSpec) -> None:
     """Print some epochs as a table, and the guarantee in words."""
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 2, 0, 0))
-    for name in ("epochs", "ε honest", "ε paper"):
+    for name in ("planned epochs", "ε honest", "ε paper"):
         table.add_column(name, justify="right", no_wrap=True)
     rows = document["per_epoch"]
     step = max(1, rows[-1]["epoch"] // _ROWS)
@@ -231,6 +235,11 @@ def _show(document: dict[str, Any], spec: EDPSpec) -> None:
         )
     if (remark := delta_remark(spec.delta, spec.unit, None)) is not None:
         lines.append(remark)
+    if len(rows) > 1:
+        lines.append(
+            "each row is a training that is planned to end there; one that figures of its epochs end earlier has the "
+            "ε of its plan"
+        )
     if document["epsilon"] >= NO_GUARANTEE:
         lines.append("an ε of 1e4 or more is no formal guarantee")
     for line in lines:

@@ -162,7 +162,7 @@ def _from_folder(sweep: Sweep, recipe: Recipe, number: int, most: int, lost: lis
     """
     from optuna.trial import TrialState, create_trial
 
-    from sweeps.store.records import executed, number_of
+    from sweeps.store.records import known_ledger, number_of
     from sweeps.store.trial_file import read_trial
 
     folder = sweep.trial_folder(number)
@@ -175,13 +175,13 @@ def _from_folder(sweep: Sweep, recipe: Recipe, number: int, most: int, lost: lis
         trial = None
         lost.append(f"trial {number}: {broken}")
     if trial is None:
-        lost.append(f"trial {number}: {_GONE}; the steps that it has executed count in the sweep's ε")
+        lost.append(f"trial {number}: {_GONE}; its ledger counts in the sweep's ε")
         trial = create_trial(state=TrialState.FAIL, user_attrs=_configuration(folder, recipe) | {"reason": _GONE})
         trial.number = number
     curve = read_curve(folder)
     if trial.state != TrialState.RUNNING:
         trial.user_attrs["epochs"] = curve
-        ledger = executed(folder, curve, trial.user_attrs.get("digests", {}).get(LEDGER))
+        ledger = known_ledger(folder, curve, trial.user_attrs.get("digests", {}).get(LEDGER))
         if ledger is not None:
             trial.user_attrs["ledger"] = ledger.model_dump_json()
     return trial
@@ -249,13 +249,13 @@ def _fill(url: str, name: str, recipe: Recipe, trials: list[FrozenTrial]) -> Non
 
 def _write_back(sweep: Sweep, known: list[FrozenTrial]) -> list[int]:
     """Write the study's copy of a ledger to each folder that has lost its own, and return the trials' numbers."""
-    from sweeps.store.records import executed, number_of
+    from sweeps.store.records import known_ledger, number_of
 
     found = []
     for trial in known:
         copy, folder = trial.user_attrs.get("ledger"), sweep.trial_folder(number_of(trial))
         wrote = trial.user_attrs.get("digests", {}).get(LEDGER)
-        if copy is None or executed(folder, trial.user_attrs.get("epochs", []), wrote) is not None:
+        if copy is None or known_ledger(folder, trial.user_attrs.get("epochs", []), wrote) is not None:
             continue
         write_ledger(Ledger.model_validate_json(copy), folder)
         found.append(trial.number)

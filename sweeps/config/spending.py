@@ -61,12 +61,12 @@ def together_for_user(spendings: Sequence[Spending], delta: float) -> float | No
 
 
 def of_ledger(ledger: Ledger) -> Spending:
-    """Return the cost of the executed steps.
+    """Return the cost of a ledger's steps.
 
     Raises:
         UserError: for correlated noise whose steps have no price.
     """
-    units = {entry.mechanism.unit for one in (ledger, *ledger.discarded) for entry in one.entries}
+    units = {entry.mechanism.unit for one in (ledger, *ledger.discarded) for entry in one.counted}
     unit: Unit = (
         units.pop() if len(units) == 1 else "example"
     )  # a training has one unit, and none before its first step

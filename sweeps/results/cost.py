@@ -22,7 +22,7 @@ from sweeps.config.recipe import Recipe
 from sweeps.store.activities import CONFIRM
 from sweeps.store.picks import final_trainings
 from sweeps.store.plans import plan_of, private_corpus
-from sweeps.store.records import TrialRecord, executed
+from sweeps.store.records import TrialRecord, known_ledger
 from sweeps.store.sweep import Sweep
 from sweeps.text.figures import enumerated, epsilon_text, labels_remark
 from trainables.records.epochs import read_curve
@@ -109,7 +109,7 @@ def cost_text(cost: Cost) -> str:
 
 
 def epsilon_of_sweep(sweep: Sweep, trials: list[TrialRecord]) -> float | None:
-    """Return the ε of all trainings together: the composition of their executed steps, without the baseline.
+    """Return the ε of all trainings together: the composition of their ledgers, without the baseline.
 
     A sweep with a secret number of trials releases only the best. Its ε is the bound for that plus the ε of later
     trainings, and δ adds up too (`cost_line` says so). A sweep that chooses on a public proxy corpus costs what was
@@ -203,7 +203,7 @@ def _counted(sweep: Sweep, trials: list[TrialRecord]) -> list[TrialRecord]:
 def _later(sweep: Sweep) -> dict[Path, Ledger | None]:
     """Return the ledgers of trainings after the search, by folder."""
     confirmed = _confirmed(sweep) if plan_of(sweep) is None else []  # a planned sweep's `confirm` trains on the proxy
-    found = {folder: executed(folder, read_curve(folder)) for folder in [*confirmed, *final_trainings(sweep)]}
+    found = {folder: known_ledger(folder, read_curve(folder)) for folder in [*confirmed, *final_trainings(sweep)]}
     for folder in final_trainings(sweep):
         if (config := folder / "config.yaml").is_file():
             found[folder] = covered_ledger(found[folder], load_config(config, []))

@@ -48,8 +48,8 @@ def epochs_frame(sweep: Sweep) -> pd.DataFrame:
 
     Returns:
         Indexed by `trial` and `epoch`, which counts from 1. Columns: `train_loss`, `epoch_seconds`, `epsilon` and
-        `epsilon_paper` after that many epochs, costs so far, and metrics of the validation split (`valid_ser`,
-        `valid_mia_auc`, …).
+        `epsilon_paper` of the training, `epsilon_executed` of the steps until then, costs so far, and metrics of the
+        validation split (`valid_ser`, `valid_mia_auc`, …).
     """
     rows = [
         {**metrics, "trial": trial.number, "epoch": epoch}

@@ -76,7 +76,7 @@ class CorpusBudget:
         return why
 
     def settle(self, key: Hashable, ledger: Ledger | None) -> None:
-        """Replace a reservation by what the training has executed; keep it if that is unknown."""
+        """Replace a reservation by what the training has cost; keep it if that is unknown."""
         if ledger is not None and key in self._reserved:
             with suppress(UserError):  # steps that have no price
                 self._reserved[key] = of_ledger(ledger)

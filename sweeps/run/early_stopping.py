@@ -10,9 +10,9 @@ trials that reached a rung by their fronts at that rung, and continues the best 
   some trial had a point that is nowhere worse, and somewhere better by `margin` of the range of the objective so far.
   SER and MIA AUC are noisy on a validation split, and a lead within that noise must not stop a trial.
 
-The point of a trial at a rung holds its objectives, SER and leakage on the validation split, and log10 of the ε that it
-has spent by that epoch, even if the target is fixed and ε is no objective: trials with little and with much noise are
-seldom comparable, and a trial whose noise decays spends most of its ε later.
+The point of a trial at a rung holds its objectives, SER and leakage on the validation split, and log10 of the ε of the
+steps that it has executed by that epoch, even if the target is fixed and ε is no objective: trials with little and with
+much noise are seldom comparable, and a trial whose noise decays has had most of its noise by then.
 """
 
 from __future__ import annotations
@@ -112,6 +112,7 @@ def curves_in(trials: Path) -> dict[int, list[Metrics]]:
 
 def rung_point(metrics: Metrics, objectives: Objectives) -> Values:
     """Return the point by which trials are compared at a rung."""
+    metrics = metrics | {"epsilon": metrics["epsilon_executed"]}
     point = point_of(metrics, objectives)
     if any(name.startswith("log10_epsilon") for name in objectives):
         return point

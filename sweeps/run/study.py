@@ -214,12 +214,12 @@ def set_outcome(
     The values are of the validation split: the sampler learns no test figure.
 
     A complete trial gets the values of its last epoch, because the sampler asked for a configuration that is trained
-    for all its epochs. A trial that was stopped early has no such values, and those of its last epoch would credit its
-    configuration with a smaller ε than it costs, so it is recorded as pruned. TPE then counts it among the worse
-    trials, and the other samplers ignore it. Its kept epochs are candidates for the front nevertheless.
+    for all its epochs. A trial that was stopped early has no such values, so it is recorded as pruned. TPE then counts
+    it among the worse trials, and the other samplers ignore it. Its kept epochs are candidates for the front
+    nevertheless.
 
     Args:
-        ledger: the mechanisms that it executed; None if unknown.
+        ledger: what its ε counts; None if unknown.
         curve: the metrics of its epochs.
     """
     trial.set_user_attr("epochs", curve)

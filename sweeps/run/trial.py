@@ -58,6 +58,8 @@ class TrialContext:
     """The leases of the pool of warm worker groups. None: each trial has a `TorchTrainer` of its own."""
     stop_signal: Any
     """The actor that stops all trials at the end of their running epoch."""
+    public: bool
+    """True if the trials run on a public proxy corpus."""
     stopper: Any | None
     """The actor of `sweeps.run.early_stopping.Stopper`. None: no trial is stopped early."""
 
@@ -91,6 +93,7 @@ def tune_trial(config: dict[str, Any], context: TrialContext) -> None:
         context.trials / str(trial.number),
         context.attack,
         context.coins,
+        public=context.public,
         gpus_per_worker=context.group.gpus_per_worker or 1.0,
         keep=1 if context.search.secret else context.search.keep_epochs,
         objectives=context.search.objectives,

@@ -31,6 +31,7 @@ from sweeps.run.session import Workers
 from sweeps.run.study import COST, open_study, requeue_interrupted
 from sweeps.run.trial import TrialContext, tune_trial
 from sweeps.run.tune_callback import Housekeeping
+from sweeps.store.plans import plan_of
 from sweeps.store.records import REPEATED
 from sweeps.store.sweep import Sweep
 from sweeps.text.figures import delta_remark, epsilon_digits
@@ -134,6 +135,7 @@ def run_trials(
         group=placed.group,
         leases=workers.leases,
         stop_signal=workers.stop_signal,
+        public=plan_of(sweep) is not None,
         stopper=start_stopper(recipe, sweep.folder / "trials"),
     )
     with shown, meter or nullcontext(), ending(context.stopper):

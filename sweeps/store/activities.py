@@ -18,7 +18,7 @@ from sweeps.config.loading import load_config
 from sweeps.config.recipe import Recipe
 from sweeps.store.corpora import CORPORA
 from sweeps.store.picks import ORIGIN, Origin, read_picks
-from sweeps.store.records import executed
+from sweeps.store.records import known_ledger
 from sweeps.store.same_corpus import KnownCorpus
 from sweeps.store.sweep import Sweep, all_sweeps
 from sweeps.text.figures import enumerated
@@ -107,7 +107,7 @@ def _of_sweep(sweep: Sweep, going_on: bool) -> Iterator[Activity]:
         unread = ""
     except UserError:  # its study is gone, but not the ledgers in the trials' folders
         folders = {} if secret else {n: sweep.trial_folder(n) for n in sorted(sweep.trial_folders())}
-        trials = {number: _executed(folder) for number, folder in folders.items()}
+        trials = {number: _known_ledger(folder) for number, folder in folders.items()}
         open_trials, runs, unread = set(), set(), "its study cannot be read, so trials may be missing"
     if secret:
         trials = {}  # a bound on the best replaces them
@@ -142,7 +142,7 @@ def _of_sweep(sweep: Sweep, going_on: bool) -> Iterator[Activity]:
 
 def _of_confirmation(sweep: Sweep, folders: list[Path], going_on: bool, shared: dict[str, Any]) -> Activity:
     """Return the trainings of `edp-sweep confirm` in `folders`."""
-    ledgers = {folder: _executed(folder) for folder in folders}
+    ledgers = {folder: _known_ledger(folder) for folder in folders}
     if going_on:
         undone = [folder for folder in folders if not (folder / "result.json").is_file()]
         ledgers |= {folder: _without_checkpoint(ledgers[folder], folder) for folder in undone}
@@ -162,7 +162,7 @@ def _of_training(folder: Path, going_on: bool) -> Iterator[Activity]:
     spec = load_config(folder / "config.yaml", [])
     corpus, public = _corpora(folder, spec)
     plain = spec.training.method == "sgd"
-    ledger = Ledger() if plain else _executed(folder)
+    ledger = Ledger() if plain else _known_ledger(folder)
     if going_on:
         ledger = _without_checkpoint(ledger, folder)
     origin = read_json_if_any(folder / ORIGIN, Origin)
@@ -193,19 +193,19 @@ def _missing(what: str) -> str:
     return f"the ledger of {what} is missing, broken or incomplete" if what else ""
 
 
-def _executed(folder: Path) -> Ledger | None:
-    """Return the executed steps of a training; None if they are unknown."""
+def _known_ledger(folder: Path) -> Ledger | None:
+    """Return the ledger of a training; None if it is unknown."""
     try:
-        return executed(folder, read_curve(folder))
+        return known_ledger(folder, read_curve(folder))
     except UserError:  # a broken curve
         return None
 
 
 def _without_checkpoint(ledger: Ledger | None, folder: Path) -> Ledger | None:
-    """Return what a training that goes on from its checkpoint has cost beside its plan: earlier lost steps."""
+    """Return what a training that goes on has cost beside its plan: lost steps, and all without a checkpoint."""
     if ledger is None or not (folder / CHECKPOINT).is_file():
-        return ledger
-    return ledger.model_copy(update={"entries": (), "alpha_release": None})
+        return ledger and ledger.executed
+    return ledger.model_copy(update={"entries": (), "not_executed": (), "alpha_release": None})
 
 
 def _corpora(folder: Path, spec: TrialSpec) -> tuple[KnownCorpus, dict[str, KnownCorpus]]:

@@ -13,7 +13,7 @@ from pydantic import ConfigDict
 
 from edp.spec import Frozen
 from sweeps.config.recipe import Recipe
-from sweeps.store.records import Point, executed
+from sweeps.store.records import Point, known_ledger
 from sweeps.store.sweep import Sweep
 from trainables.config import CorpusSpec
 from trainables.records.epochs import read_curve
@@ -97,7 +97,7 @@ def released(sweep: Sweep) -> Point | None:
         metrics=found.metrics,
         run_id=found.run_id,
         folder=folder,
-        ledger=executed(folder, read_curve(folder)),
+        ledger=known_ledger(folder, read_curve(folder)),
         recipe=plan.recipe,
         digests=found.digests,
     )

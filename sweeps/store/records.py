@@ -84,6 +84,7 @@ class Point:
     folder: Path
     """The folder of this epoch's `model.pt` and `ledger.json`."""
     ledger: Ledger | None
+    """The steps that made the model; None if they are unknown. `metrics` has the ε, which may count more."""
     recipe: Recipe = field(repr=False, compare=False)
     """The sweep's recipe."""
     last: bool = True
@@ -131,13 +132,13 @@ class TrialRecord:
     run_id: str | None
     reason: str | None
     ledger: Ledger | None
-    """The executed steps; None if they are unknown (`executed`)."""
+    """What its ε counts; None if it is unknown (`known_ledger`)."""
     recipe: Recipe = field(repr=False, compare=False)
     """The sweep's recipe."""
     points: tuple[Point, ...] = ()
     """The kept epochs, the last one last."""
     curve: tuple[dict[str, float], ...] = ()
-    """Each epoch's report, the first epoch first: losses, seconds, ε, and `valid_` metrics."""
+    """Each epoch's report, the first epoch first: losses, seconds, epsilons, and `valid_` metrics."""
 
     @property
     def spec(self) -> TrialSpec:
@@ -220,7 +221,7 @@ def trial_record(trial: FrozenTrial, folder: Path, recipe: Recipe) -> TrialRecor
     except ValidationError as error:
         raise StudyGone(f"its study is broken (trial {trial.number}: {one_line(error)})") from None
     curve = told.epochs or read_curve(folder)
-    ledger = Ledger() if told.state == "refused" else executed(folder, curve, told.digests.get(LEDGER))
+    ledger = Ledger() if told.state == "refused" else known_ledger(folder, curve, told.digests.get(LEDGER))
     ledger = covered_ledger(ledger, recipe)
     shared: dict[str, Any] = {"params": told.params, "run_id": told.run_id, "recipe": recipe}
     points = []
@@ -255,10 +256,10 @@ def trial_record(trial: FrozenTrial, folder: Path, recipe: Recipe) -> TrialRecor
     )
 
 
-def executed(folder: Path, curve: list[Metrics], wrote: str | None = None) -> Ledger | None:
-    """Return the ledger of a trial's executed steps; None if they are unknown.
+def known_ledger(folder: Path, curve: list[Metrics], wrote: str | None = None) -> Ledger | None:
+    """Return the ledger of a training: the steps that ran, and on a private corpus the rest of its plan; or None.
 
-    They are unknown if the ledger is missing or broken, differs from the one that the trial wrote, or holds fewer
+    It is None if the ledger is missing or broken, differs from the one that the trial wrote, or holds fewer
     epochs than have reported.
 
     Args:

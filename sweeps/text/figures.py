@@ -116,6 +116,11 @@ def epsilon_words(metrics: Metrics) -> list[str]:
     ]
 
 
+def ends_early(metrics: Metrics) -> bool:
+    """Return True if a model's ε counts steps that were planned and did not make it."""
+    return metrics.get("epsilon_executed", math.inf) < metrics["epsilon"]
+
+
 def users_remark(metrics: Metrics) -> list[str]:
     """Return the remark for an ε per utterance of a corpus whose users are unknown; [] if there is nothing to say."""
     return [NO_USERS] if "epsilon_user" not in metrics and metrics.get("epsilon", math.inf) < NO_GUARANTEE else []

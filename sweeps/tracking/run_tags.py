@@ -66,7 +66,7 @@ def charted(metrics: Mapping[str, float]) -> dict[str, float]:
     """Add the logarithm of each finite ε, since MLflow's charts that compare runs have no logarithmic axis."""
     logs = {
         f"log10_{key}": math.log10(metrics[key])
-        for key in ("epsilon", "epsilon_user", "epsilon_paper")
+        for key in ("epsilon", "epsilon_executed", "epsilon_user", "epsilon_paper")
         if 0 < metrics.get(key, math.inf) < math.inf
     }
     return {**metrics, **logs}

@@ -87,7 +87,7 @@ def test_it_says_what_is_guaranteed_to_whom_and_under_which_assumptions(sweep: S
     text = words(tmp_path / "report.html")
     trials = sweep.trials()
     for said in (
-        f"honest {epsilon_text(chosen.metrics['epsilon'])} an upper bound, which the executed mechanism guarantees",
+        f"honest {epsilon_text(chosen.metrics['epsilon'])} an upper bound, which the mechanism guarantees",
         f"paper {epsilon_text(chosen.metrics['epsilon_paper'])} the claim of the paper's formula",
         "audited not audited",
         "δ = 0.0005",

@@ -42,8 +42,10 @@ def test_mechanisms_stand_beside_each_other_in_a_front_of_ser_and_leakage(
     assert len(clips) > 2
     for trial in complete:
         assert trial["metrics"]["epsilon"] == pytest.approx(8, abs=1e-4)
-        last = trial["points"][-1]["metrics"]["epsilon"]
-        assert all(point["metrics"]["epsilon"] < last for point in trial["points"][:-1])
+        # The corpus is private, so each epoch states what the whole training guarantees.
+        for point in trial["points"]:
+            assert point["metrics"]["epsilon"] == trial["metrics"]["epsilon"]
+            assert (point["metrics"]["epsilon_executed"] < 7.9) == (point["epoch"] < 2)
     places = {(p["metrics"]["valid_ser"], p["metrics"]["valid_mia_auc"]) for t in complete for p in t["points"]}
     best = min(ser for ser, _ in places)
     code, out, _ = command("front", "beside", "--storage", str(tmp_path), "--json")

@@ -6,8 +6,9 @@ faster.
 
 from __future__ import annotations
 
+import functools
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -22,6 +23,9 @@ from trainables.records.files import save_arrays
 from trainables.records.job import EpochResult, TrialJob
 from trainables.records.pareto import Metrics, on_validation
 
+if TYPE_CHECKING:
+    from edp.accounting.composition import Composition
+
 # Most members, and non-members, of the attack at a validated epoch. An AUC is accurate to about 0.01 then.
 _VALID_MEMBERS = 2_000
 # The same for a kept epoch before the last. With all members the attack would take more than 5 % of a trial of
@@ -30,16 +34,28 @@ EARLIER_MEMBERS = 1_000
 
 
 def privacy_metrics(ledger: Ledger, delta: float) -> Metrics:
-    """Return the epsilons of all executed steps, including that of a user if users are known, and their δ."""
-    from edp.accounting.composition import composition_of, composition_of_user
-    from edp.accounting.epsilon import epsilon_of, epsilon_paper
+    """Return the epsilons of a training, including that of a user if users are known, and their δ.
 
-    unit, user = composition_of(ledger), composition_of_user(ledger)
-    honest = epsilon_of(unit, delta)
-    found = {"epsilon": honest, "epsilon_paper": epsilon_paper(ledger, delta), "delta": delta}
-    if user is not None:
-        found["epsilon_user"] = honest if user == unit else epsilon_of(user, delta)
-    return found
+    All but `epsilon_executed` count the steps that were planned and did not run, too.
+    """
+    from edp.accounting.composition import composition_of, composition_of_user
+    from edp.accounting.epsilon import epsilon_paper
+
+    user = composition_of_user(ledger)
+    return {
+        "epsilon": _epsilon(composition_of(ledger), delta),
+        "epsilon_executed": _epsilon(composition_of(ledger.executed), delta),
+        "epsilon_paper": epsilon_paper(ledger, delta),
+        "delta": delta,
+    } | ({"epsilon_user": _epsilon(user, delta)} if user is not None else {})
+
+
+# With Poisson sampling a price may take seconds. That of the plan is asked for after each epoch.
+@functools.lru_cache(maxsize=256)
+def _epsilon(c: Composition, delta: float) -> float:
+    from edp.accounting.epsilon import epsilon_of
+
+    return epsilon_of(c, delta)
 
 
 def permitted_metrics(ledger: Ledger, delta: float) -> Metrics:

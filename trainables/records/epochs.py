@@ -4,8 +4,9 @@ The epochs that together cover the largest volume of the trial's objectives are 
 objectives are validation SER, validation MIA AUC and, if ε is searched, log10 ε. The choice is made anew after each
 epoch, so the folder never holds more than one model above the number asked for.
 
-If ε is an objective, it rises with every epoch, so nearly all of a trial's epochs are non-dominated. With a target ε,
-every epoch satisfies the target. A smaller ε is then no advantage, and an epoch is kept only for its other objectives.
+On a private corpus every epoch states the ε of the whole training, so an epoch is kept only for its other objectives.
+On a public proxy corpus each states its own. If ε is an objective, it then rises with every epoch, and nearly all of a
+trial's epochs are non-dominated.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ def begin_folder(folder: Path) -> None:
 
 
 def write_ledger(ledger: Ledger, folder: Path) -> None:
-    """Write the steps that a trial has executed so far, in one step, so that a crash leaves a whole ledger."""
+    """Write a trial's ledger in one step, so that a crash leaves a whole one."""
     folder.mkdir(parents=True, exist_ok=True)
     with atomic_write(folder / LEDGER) as partial:
         partial.write_text(ledger.model_dump_json(indent=1))

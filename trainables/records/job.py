@@ -56,6 +56,9 @@ class TrialJob:
     """The file that says which canaries are trained, read after training; None: no audit."""
     with_valid: bool = False
     """True: train on the validation utterances too, and do not validate."""
+    public: bool = False
+    """True: the corpus is public, and a training on a private one follows. That one is planned to end at the chosen
+    epoch, so each epoch states the ε of its own steps. False: each epoch states the ε of all planned epochs."""
     keep: int = 1
     """The number of epochs whose models are kept and measured, including the last. Needs an attack and a private method
     if it is more than 1."""

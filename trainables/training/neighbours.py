@@ -71,7 +71,7 @@ class LoudTrainer(Trainer):
         self._loud_b = None
         return losses
 
-    def released(self, step: Step) -> dict[str, Tensor]:
+    def aggregate(self, step: Step) -> dict[str, Tensor]:
         """Return the aggregate of a step, by parameter."""
         self._backward(step)
         return {self.names[id(p)]: p.grad.detach().double() for p in self.own_hook.parameters if p.grad is not None}
@@ -88,7 +88,7 @@ def longest_gradient(spec: TrialSpec, corpus: EncodedCorpus) -> float:
         return factors(norms_g)
 
     one.own_hook.clip.factors = keep  # type: ignore[method-assign]  # of this object alone, to see what it is given
-    one.released(next(step for step in one.steps_of(0) if any(len(m) for share in step for m in share)))
+    one.aggregate(next(step for step in one.steps_of(0) if any(len(m) for share in step for m in share)))
     return float(torch.cat(norms).max())
 
 
@@ -150,7 +150,7 @@ def _difference(
     mechanism = hook.mechanism
     stretch = mechanism.max_alpha if mechanism.alpha_noise == "isotropic" else 1.0
     clip = float(hook.clip.C)
-    with_it, without = one.released(step), other.released(its)
+    with_it, without = one.aggregate(step), other.aggregate(its)
     assert hook.alpha is not None, "known after a step"
     scales = hook.alpha[hook.layer].tolist()
     moved = {

@@ -12,9 +12,9 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from edp.hook import EDPHook, NonFiniteGradient, one_bucket_ddp
-from edp.ledger import Ledger
+from edp.ledger import Ledger, planned_ledger
 from edp.per_example import GradientRecorder, UnsupportedLayer, record_per_example
-from edp.sampling import Step
+from edp.sampling import Step, steps_at_rate
 from edp.spec import UserError
 from trainables.config import TrialSpec
 from trainables.features.batch import Batch
@@ -41,6 +41,7 @@ class Trainer:
         checkpoint: a checkpoint of the same configuration to resume from; None: start anew.
         ledger: the ledger to continue (`restored_ledger`); None: no step was executed yet.
         write_ahead: called with the ledger that includes the next epochs, before the first of them runs.
+        public: True if the corpus is public (`TrialJob.public`).
         gpu_share: this worker's share of its GPU, whose memory limits the size of a chunk.
 
     Raises:
@@ -59,6 +60,7 @@ class Trainer:
         checkpoint: Checkpoint | None = None,
         ledger: Ledger | None = None,
         write_ahead: Callable[[Ledger], None] = lambda _: None,
+        public: bool = False,
         gpu_share: float = 1.0,
     ) -> None:
         if checkpoint is not None:
@@ -72,7 +74,8 @@ class Trainer:
             self.sampler = BatchSampler(corpus, spec, self.world, self.run_key)
         self._ids = corpus.ids("example")
         self.step = checkpoint.step if checkpoint is not None else 0
-        self._write_ahead, self._written_until = write_ahead, 0
+        self.planned = self._whole_plan() if training.method != "sgd" and not public else Ledger()
+        self._write_ahead, self._written_until = lambda begun: write_ahead(begun.completed(self.planned)), 0
         self.low_precision = in_bfloat16(training.precision, device)
         self.average = averaged(model, training.average) if training.average is not None else None
         if self.average is not None and checkpoint is not None and checkpoint.average is not None:
@@ -93,7 +96,7 @@ class Trainer:
                 alpha = checkpoint.alpha
             else:
                 with _trials_mistake():
-                    alpha, release = layer_scales(model, corpus, spec, device, self.run_key, ledger, write_ahead)
+                    alpha, release = layer_scales(model, corpus, spec, device, self.run_key, ledger, self._write_ahead)
                 ledger = ledger.model_copy(update={"alpha_release": release})
             self.ddp = one_bucket_ddp(model)
             with _trials_mistake():
@@ -149,6 +152,27 @@ class Trainer:
         if self.hook is not None:
             return self.hook.ledger
         return Ledger(private=False, most_of_a_user=self.corpus.most_of_a_user)
+
+    @property
+    def guarantee(self) -> Ledger:
+        """The ledger that states the ε of the training, and of each of its epochs.
+
+        On a private corpus all planned epochs count, from the first step on. Whatever ends a training early, such as a
+        rule or a person, has seen figures of its epochs.
+        """
+        return self.ledger.completed(self.planned)
+
+    def _whole_plan(self) -> Ledger:
+        """Return the ledger of the training if it runs to its end."""
+        with _trials_mistake():
+            return planned_ledger(
+                self.spec.edp,
+                epochs=self.spec.training.epochs,
+                micro_batches=self.sampler.clips,
+                steps_per_epoch=steps_at_rate(self.sampler.rate),
+                rate=self.sampler.rate,
+                single_example=self.sampler.single_example,
+            )
 
     def run_epoch(self, epoch: int) -> float:
         """Run one epoch; return the mean training loss of an utterance.

@@ -227,7 +227,7 @@ def _noise(spec: TrialSpec, corpus: EncodedCorpus) -> _Noise:
         hook = run.own_hook
         drawn = (step for epoch in range(2) for step in run.steps_of(epoch))
         for step in itertools.islice(drawn, steps):
-            released = run.released(step)
+            released = run.aggregate(step)
             scales = hook.alpha[hook.layer].tolist() if hook.alpha is not None else [1.0] * len(released)
             per_layer = hook.mechanism.alpha_noise == "per_layer"
             shapes = scales if per_layer else [1.0] * len(released)

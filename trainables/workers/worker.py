@@ -84,25 +84,26 @@ def run_trial(job: TrialJob, report: Report) -> TrialResult | None:
             metrics = {"train_loss": train_loss, "epoch_seconds": float(np.mean(seconds[-every:]))} | valid
             metrics["dropped_gradients"] = dropped_before + trainer.dropped
             if log is not None:
-                metrics |= privacy_metrics(trainer.ledger, spec.edp.delta) | _cost(job, started, device) | usage.read()
+                metrics |= privacy_metrics(trainer.guarantee, spec.edp.delta)
+                metrics |= _cost(job, started, device) | usage.read()
                 # The ledger comes first and the checkpoint last. A crash in between leaves a ledger that covers more
                 # steps than the models beside it, never fewer.
-                write_ledger(trainer.ledger, job.output)
-                log.add(epoch + 1, metrics, functools.partial(contents, released, corpus), trainer.ledger)
+                write_ledger(trainer.guarantee, job.output)
+                log.add(epoch + 1, metrics, functools.partial(contents, released, corpus), trainer.guarantee)
                 save_checkpoint(trainer.checkpoint(seconds), job.output)
             stop = _from_rank_0(report(epoch + 1, metrics), objects)
             if stop is not None:
                 break
         if stop is not None and not stop.measure:
             raise TrialLeft(stop.reason)
-        final = final_metrics(released, corpus, job, device, objects, trainer.ledger)
+        final = final_metrics(released, corpus, job, device, objects, trainer.guarantee)
         if rank == 0:
-            write_model(job.output, contents(released, corpus), trainer.ledger)
+            write_model(job.output, contents(released, corpus), trainer.guarantee)
         earlier = earlier_epochs(released, corpus, job, device, objects, log)
         _check_audits({len(seconds): final or {}} | {one.epoch: one.metrics for one in earlier}, trainer, objects)
     except TrialFailed:
         if rank == 0:
-            write_ledger(trainer.ledger, job.output)  # the executed steps, in the place of those that were planned
+            write_ledger(trainer.guarantee, job.output)  # with the steps that ran, in the place of those that were due
         raise
     finally:
         if objects is not dist.group.WORLD:
@@ -110,13 +111,13 @@ def run_trial(job: TrialJob, report: Report) -> TrialResult | None:
     if log is None or final is None:
         return None
     final |= on_validation(log.curve[-1])
-    final |= privacy_metrics(trainer.ledger, spec.edp.delta) | permitted_metrics(trainer.ledger, spec.edp.delta)
+    final |= privacy_metrics(trainer.guarantee, spec.edp.delta) | permitted_metrics(trainer.guarantee, spec.edp.delta)
     final |= _cost(job, started, device)
     final["dropped_gradients"] = dropped_before + trainer.dropped
     final["seconds_per_epoch"] = float(np.median(seconds))
     tags = {"device": device.type, "pretrained_source": released.pretrained_source}
     early = stop.reason if stop is not None and len(seconds) < spec.training.epochs else None
-    return TrialResult(final, trainer.ledger, tags, (*earlier, EpochResult(len(seconds), final)), early)
+    return TrialResult(final, trainer.guarantee, tags, (*earlier, EpochResult(len(seconds), final)), early)
 
 
 def _trainer(job: TrialJob, corpus: EncodedCorpus, device: torch.device, checkpoint: Checkpoint | None) -> Trainer:
@@ -128,7 +129,7 @@ def _trainer(job: TrialJob, corpus: EncodedCorpus, device: torch.device, checkpo
 
     model = new_model(job.spec, corpus, device, min(1.0, job.gpus_per_worker))
     ledger = restored_ledger(checkpoint, read_ledger(job.output))
-    return Trainer(model, corpus, job.spec, device, checkpoint, ledger, write_ahead, job.gpus_per_worker)
+    return Trainer(model, corpus, job.spec, device, checkpoint, ledger, write_ahead, job.public, job.gpus_per_worker)
 
 
 class _Usage:
@@ -163,7 +164,7 @@ def _cost(job: TrialJob, started: float, device: torch.device) -> Metrics:
 
 
 def _check_audits(measured: dict[int, Metrics], trainer: Trainer, group: Any) -> None:
-    """Raise TrialFailed on every rank if an audited ε is above the ledger's.
+    """Raise TrialFailed on every rank if an audited ε is above the one that the ledger states.
 
     Args:
         measured: rank 0's metrics, by the number of epochs done.
@@ -174,7 +175,8 @@ def _check_audits(measured: dict[int, Metrics], trainer: Trainer, group: Any) ->
         from trainables.measure.attacks.auditing import contradiction
 
         delta = trainer.spec.edp.delta
-        found = (contradiction(epsilon, trainer.ledger.until(epoch), delta) for epoch, epsilon in audited.items())
+        ledgers = {epoch: trainer.ledger.until(epoch).completed(trainer.planned) for epoch in audited}
+        found = (contradiction(epsilon, ledgers[epoch], delta) for epoch, epsilon in audited.items())
         fault = next((one for one in found if one is not None), None)
     fault = _from_rank_0(fault, group)
     if fault is not None:

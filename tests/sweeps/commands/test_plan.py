@@ -173,6 +173,10 @@ def test_the_release_alone_touches_the_private_corpus(
     searched = yaml.safe_load((tmp_path / "runs" / "s" / "recipe.yaml").read_text())
     assert searched["corpus"]["name"] == "video"
     trials = Sweep.existing(tmp_path / "runs", "s").trials()
+    # On the proxy each epoch states its own ε, and the release is planned to end at the chosen one.
+    curves = [[metrics["epsilon"] for metrics in trial.curve] for trial in trials]
+    assert all(0 < first < last == pytest.approx(8, rel=1e-4) for first, last in curves)
+    assert all(m["epsilon"] == m["epsilon_executed"] for trial in trials for m in trial.curve)
     sers = [point.metrics["ser"] for trial in trials for point in trial.points if point.last]
     assert found["chosen"]["metrics"]["ser"] == min(sers)
     released = yaml.safe_load((Path(found["output"]) / "config.yaml").read_text())

@@ -157,6 +157,21 @@ def test_a_training_that_goes_on_does_not_count_the_steps_that_it_keeps(tmp_path
     assert only(tmp_path, going_on="train-one").everything(DELTA) == pytest.approx(8, rel=1e-4), "it begins anew"
 
 
+@pytest.mark.slow
+def test_a_training_that_was_left_has_cost_its_plan_and_one_that_goes_on_will_once(tmp_path: Path) -> None:
+    folder = training(tmp_path, "one", *EIGHT)
+    plan = read_ledger(folder)
+    assert plan is not None
+    write_ledger(Ledger().completed(plan), folder)  # killed before the first step
+    assert only(tmp_path).everything(DELTA) == pytest.approx(8, rel=1e-4)
+    assert only(tmp_path, going_on="train-one").everything(DELTA) == 0
+    write_ledger(plan.until(1).completed(plan), folder)  # by Ctrl-C after an epoch, or killed in it
+    assert only(tmp_path).everything(DELTA) == pytest.approx(8, rel=1e-4)
+    assert 0 < only(tmp_path, going_on="train-one").everything(DELTA) < 8, "no checkpoint: the epoch is lost"
+    (folder / CHECKPOINT).touch()
+    assert only(tmp_path, going_on="train-one").everything(DELTA) == 0
+
+
 def mine(folder: Path, name: str, first: int, last: int) -> CorpusSpec:
     """A file of a corpus' utterances `first` to `last`."""
     path = writers.jsonl(generate("video", 300, seed=1)[first:last], folder / name)

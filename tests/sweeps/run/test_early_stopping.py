@@ -32,7 +32,12 @@ GOOD = [curve(0.2 + i / 10, 0.52, 3 + i / 10) for i in range(4)]
 
 def test_at_one_epsilon_what_is_still_to_be_spent_counts_and_what_z0_was_solved_to_within_does_not() -> None:
     def point(epsilon: float, objectives: tuple[str, ...] = ("ser", "mia_auc")) -> tuple[float, ...]:
-        metrics = {"valid_ser": 0.3, "valid_mia_auc": 0.52, "valid_mia_tpr_at_1pct_fpr": 0.02, "epsilon": epsilon}
+        metrics = {
+            "valid_ser": 0.3,
+            "valid_mia_auc": 0.52,
+            "valid_mia_tpr_at_1pct_fpr": 0.02,
+            "epsilon_executed": epsilon,
+        }
         return tuple(rung_point(metrics, objectives))
 
     assert point(8.0) == point(7.9999) == (0.3, 0.52, 0.9)
@@ -100,7 +105,7 @@ def test_a_trial_of_the_first_front_is_never_stopped(points: list[tuple[float, f
 def test_a_stopper_that_is_started_again_knows_what_the_trials_have_reported(tmp_path: Path) -> None:
     for number, curve in enumerate([*GOOD, [(1.0, 0.53, 6.0)]]):
         write_curve(
-            [{"valid_ser": ser, "valid_mia_auc": auc, "epsilon": 10**cost} for ser, auc, cost in curve],
+            [{"valid_ser": ser, "valid_mia_auc": auc, "epsilon_executed": 10**cost} for ser, auc, cost in curve],
             tmp_path / str(number),
         )
     made = Stopper(StopSpec(grace_epochs=2, margin=0.1), 8, 1, tmp_path)

@@ -16,7 +16,8 @@ import pytest
 import torch
 
 from edp.accounting.epsilon import epsilon
-from edp.ledger import Ledger
+from edp.accounting.tradeoff import gaussian_mu
+from edp.ledger import Ledger, planned_ledger
 from edp.noise.gaussian import alpha_stream, count_stream, stream
 from tests.support.resuming import epochs_run, interrupted
 from tests.support.tiny import corpus, run, spec, trial, weights
@@ -215,8 +216,9 @@ def test_a_run_that_stopped_early_has_a_ledger_of_the_epochs_that_it_ran(corpus:
     ledger = read_ledger(tmp_path / "out")
     assert ledger is not None
     assert [(entry.epoch, entry.steps) for entry in ledger.entries] == [(0, 4), (1, 4)]
+    assert [(entry.epoch, entry.steps) for entry in ledger.not_executed] == [(2, 4), (3, 4), (4, 4)]
     saved = torch.load(tmp_path / "out" / "checkpoint.pt", weights_only=True)
-    assert Ledger.model_validate_json(saved["ledger"]) == ledger
+    assert Ledger.model_validate_json(saved["ledger"]) == ledger.executed
 
 
 @pytest.fixture(scope="module")
@@ -239,8 +241,9 @@ def stopped(rank: int, world: int, job: TrialJob, after: int, measure: bool) -> 
 
 @pytest.mark.slow
 def test_kept_epochs_are_the_models_that_so_many_epochs_train(corpus: Path, attack: Path, tmp_path: Path) -> None:
+    """On a public corpus their figures too, ε among them: the release is planned to end there."""
     training = {"epochs": 4, "workers": 2}
-    job = TrialJob(spec(training=training), corpus, tmp_path / "out", attack, keep=3)
+    job = TrialJob(spec(training=training), corpus, tmp_path / "out", attack, keep=3, public=True)
     result = run_workers(trial, 2, job)[0]
     assert 2 <= len(result.epochs) <= 3  # one that another dominates is not kept
     assert result.epochs[-1].epoch == 4
@@ -265,13 +268,58 @@ def test_kept_epochs_are_the_models_that_so_many_epochs_train(corpus: Path, atta
 
 @pytest.mark.slow
 def test_a_trial_that_is_stopped_is_measured_where_it_stands(corpus: Path, attack: Path, tmp_path: Path) -> None:
-    job = TrialJob(spec(training={"epochs": 6, "workers": 2}), corpus, tmp_path / "out", attack, keep=2)
+    job = TrialJob(spec(training={"epochs": 6, "workers": 2}, edp=SECRET), corpus, tmp_path / "out", attack, keep=2)
     result, other = run_workers(stopped, 2, job, 3, True)
     assert other is None
     assert result.stopped == "enough"
     assert result.epochs[-1].epoch == 3
     assert {entry.epoch for entry in result.ledger.entries} == {0, 1, 2}
-    assert result.metrics["epsilon"] == epsilon(result.ledger, job.spec.edp.delta)
+    # A rule on outputs ended it, so the plan is what it guarantees, in all its epochs and files.
+    delta = job.spec.edp.delta
+    plan = planned_epsilon(job, 6)
+    curve = read_curve(job.output)
+    assert {m["epsilon"] for m in (result.metrics, *curve, *(kept.metrics for kept in result.epochs))} == {plan}
+    folders = [job.output, *(job.output / "epochs" / str(kept.epoch) for kept in result.epochs[:-1])]
+    assert [epsilon(ledger, delta) for ledger in map(read_ledger, folders) if ledger is not None] == [plan] * len(
+        folders
+    )
+    assert [m["epsilon_executed"] for m in curve] == [planned_epsilon(job, t) for t in (1, 2, 3)]
+    assert result.metrics["epsilon_executed"] == planned_epsilon(job, 3) < plan
+    assert (
+        result.metrics["gaussian_mu"] == gaussian_mu(result.ledger, delta) > gaussian_mu(result.ledger.executed, delta)
+    )
+
+
+SECRET = {"z0": 2.0, "reproducible_noise": None}
+
+
+def planned_epsilon(job: TrialJob, epochs: int) -> float:
+    """The ε of the job's mechanism over so many epochs, 4 steps each of 54 utterances."""
+    of = {"micro_batches": 8, "steps_per_epoch": 4, "rate": 16 / 54, "single_example": False}
+    return epsilon(planned_ledger(job.spec.edp, epochs=epochs, **of), job.spec.edp.delta)
+
+
+@pytest.mark.slow
+def test_on_a_public_corpus_a_stopped_trial_states_the_epsilon_of_its_epochs(corpus: Path, tmp_path: Path) -> None:
+    job = TrialJob(spec(training={"epochs": 6}, edp=SECRET), corpus, tmp_path / "out", public=True)
+    (result,) = run_workers(stopped, 1, job, 3, True)
+    assert result.ledger.not_executed == ()
+    assert result.metrics["epsilon"] == result.metrics["epsilon_executed"] == planned_epsilon(job, 3)
+    assert [m["epsilon"] for m in read_curve(job.output)] == [planned_epsilon(job, t) for t in (1, 2, 3)]
+
+
+@pytest.mark.slow
+def test_a_training_that_diverges_or_is_left_by_who_saw_figures_has_cost_its_plan(corpus: Path, tmp_path: Path) -> None:
+    left = TrialJob(spec(training={"epochs": 6}, edp=SECRET), corpus, tmp_path / "left")
+    assert run_workers(stopped, 1, left, 2, False) == ["enough"]
+    wild = {"epochs": 6, "optimizer": "sgd", "learning_rate": 1e9}
+    diverged = TrialJob(spec(training=wild, edp=SECRET), corpus, tmp_path / "diverged")
+    assert "learning rate" in run_workers(trial, 1, diverged)[0]
+    for job in (left, diverged):
+        ledger = read_ledger(job.output)
+        assert ledger is not None
+        assert ledger.not_executed
+        assert epsilon(ledger, job.spec.edp.delta) == planned_epsilon(job, 6)
 
 
 @pytest.mark.slow

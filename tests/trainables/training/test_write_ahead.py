@@ -70,6 +70,10 @@ def test_whatever_ran_and_was_thrown_away_counts(every: int, corpus: Path, tmp_p
     job, log = TrialJob(spec(**settings), corpus, tmp_path / "out"), tmp_path / "released"
     thrown = _kill(job, log, "scales\n")
     assert thrown == ["scales"]
+    (whole,) = run(corpus, tmp_path / "whole", 1, **settings)
+    first = read_ledger(job.output)
+    assert first is not None
+    assert epsilon(first, DELTA) == epsilon(whole.ledger, DELTA), "the plan counts before the first step"
     thrown += _kill(job, log, "scales\n0\n0\n")
     # Killed two steps past the first checkpoint, then, on the way from there, in the very next step.
     lived = _kill(job, log, f"{every}\n" * 2)
@@ -92,7 +96,6 @@ def test_whatever_ran_and_was_thrown_away_counts(every: int, corpus: Path, tmp_p
     assert set(counted) == set(thrown) | {str(t) for t in range(2 * every)}, "and what was planned with it"
 
     # A run in which all of it happened one after the other costs the same.
-    (whole,) = run(corpus, tmp_path / "whole", 1, **settings)
     entries = [e for part in (whole.ledger, *ledger.discarded) for e in part.entries]
     apart = tuple(LedgerEntry(epoch=i, steps=e.steps, mechanism=e.mechanism) for i, e in enumerate(entries))
     both = (Ledger(alpha_release=whole.ledger.alpha_release, entries=apart), Ledger(alpha_release=ledger.alpha_release))
@@ -100,7 +103,9 @@ def test_whatever_ran_and_was_thrown_away_counts(every: int, corpus: Path, tmp_p
     assert epsilon(ledger, DELTA) > 1.2 * epsilon(whole.ledger, DELTA)
     assert composed_epsilon([ledger], DELTA) == pytest.approx(epsilon(ledger, DELTA), rel=1e-6)
     assert epsilon_curve(ledger, DELTA)[-1][1:] == pytest.approx((epsilon(ledger, DELTA), epsilon_paper(ledger, DELTA)))
-    assert epsilon(standing, DELTA) <= epsilon(ledger, DELTA)
+    # What stood there after each kill, had nobody gone on: the whole plan, once, and what had been lost before.
+    assert [(entry.epoch, entry.steps) for entry in standing.counted] == [(t, STEPS) for t in range(4)]
+    assert epsilon(whole.ledger, DELTA) < epsilon(standing, DELTA) <= epsilon(ledger, DELTA)
     assert read_ledger(job.output) == ledger
 
 

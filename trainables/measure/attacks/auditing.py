@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from edp.accounting.audit import audited_epsilon, audited_epsilon_f_dp
 from edp.accounting.composition import Composition, composition_of
 from edp.accounting.epsilon import epsilon
-from edp.ledger import Ledger
+from edp.ledger import Ledger, LedgerEntry
 from edp.rounding import rounded_down, rounded_up
 from trainables.measure.attacks.canary import SIBLINGS
 
@@ -115,8 +115,8 @@ def _worth_making(
 
 
 def audit_of(losses: NDArray[np.float64], coins: NDArray[np.bool_], ledger: Ledger, delta: float) -> Audit:
-    """Audit a run by the losses (m + m·s,) of its split `canaries`."""
-    return audit(canary_scores(losses), coins, delta, composition_of(of_examples(ledger)))
+    """Audit a run by the losses (m + m·s,) of its split `canaries`, and the mechanisms of the steps that ran."""
+    return audit(canary_scores(losses), coins, delta, composition_of(of_examples(ledger.executed)))
 
 
 def contradiction(audited: float, ledger: Ledger, delta: float) -> str | None:
@@ -136,10 +136,14 @@ def of_examples(ledger: Ledger) -> Ledger:
 
     Attacks guess one example, and a micro-batch may hold several. A canary is one example, or a user of its own.
     """
-    entries = tuple(
-        entry.model_copy(update={"mechanism": entry.mechanism.model_copy(update={"unit": "example"})})
-        if entry.mechanism.unit == "micro_batch"
-        else entry
-        for entry in ledger.entries
-    )
-    return ledger.model_copy(update={"entries": entries, "discarded": tuple(map(of_examples, ledger.discarded))})
+
+    def of(entries: tuple[LedgerEntry, ...]) -> tuple[LedgerEntry, ...]:
+        return tuple(
+            entry.model_copy(update={"mechanism": entry.mechanism.model_copy(update={"unit": "example"})})
+            if entry.mechanism.unit == "micro_batch"
+            else entry
+            for entry in entries
+        )
+
+    parts = {"entries": of(ledger.entries), "not_executed": of(ledger.not_executed)}
+    return ledger.model_copy(update=parts | {"discarded": tuple(map(of_examples, ledger.discarded))})
