@@ -185,7 +185,7 @@ def write_block(
 ) -> int:
     """Compute the states of a block of an encoded corpus; return its number of utterances.
 
-    The states of an utterance do not depend on the others of the corpus. No batch has padding, and the shape of a batch,
+    The states of an utterance do not depend on the others of the corpus. No batch has padding. The shape of a batch,
     on which the rounding of products depends, is a function of the utterance's number of sub-words.
 
     Args:

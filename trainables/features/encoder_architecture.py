@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 import json
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -209,7 +209,8 @@ def cut(config: PreTrainedConfig, layers: int) -> None:
     config.num_hidden_layers = layers
     for field in ("layer_types", "mlp_layer_types", "attention_window"):  # what each layer attends to, and its kind
         if isinstance(given := getattr(config, field, None), list):
-            setattr(config, field, given[:layers])
+            with suppress(AttributeError):  # Mamba's types follow from the number
+                setattr(config, field, given[:layers])
 
 
 def load_encoder(
