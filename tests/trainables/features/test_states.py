@@ -200,12 +200,17 @@ def test_a_gpu_of_this_process_computes_states_instead_of_the_clusters_cpus(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["bert", "llama", "t5", "fnet"])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(
+    ("kind", "dtype"),
+    [
+        ("fnet", torch.float32),
+        *((kind, dtype) for kind in ("bert", "llama", "t5") for dtype in (torch.float32, torch.bfloat16)),
+    ],
+)
 def test_an_utterances_states_are_the_same_bits_whoever_else_is_in_the_corpus(
     kind: str, dtype: torch.dtype, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The one that is left out is the longest. FNet, which reads padding too, shows that no width depends on it."""
+    """Without the shortest one, others would move to batches of another width, which FNet's states show: it reads padding."""
     make = make_frozen if kind in FROZEN_KINDS else make_encoder
     folder = make("bert" if kind == "fnet" else kind, tmp_path / "made")
     if kind == "fnet":
@@ -216,8 +221,8 @@ def test_an_utterances_states_are_the_same_bits_whoever_else_is_in_the_corpus(
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx512_bf16": True})
     spec = frozen_spec(folder, layers="1+3")
     utterances = generate("communication", 900, seed=3)
-    longest = max(range(len(utterances)), key=lambda i: len(utterances[i].tokens))
-    kept = [np.arange(len(utterances)), np.delete(np.arange(len(utterances)), longest)]
+    shortest = min(range(len(utterances)), key=lambda i: len(utterances[i].tokens))
+    kept = [np.arange(len(utterances)), np.delete(np.arange(len(utterances)), shortest)]
     frozen_encoder.cache_clear()
     found = []
     for number, chosen in enumerate(kept):
@@ -229,7 +234,7 @@ def test_an_utterances_states_are_the_same_bits_whoever_else_is_in_the_corpus(
         for name in names:
             array = np.load(corpus.folder / "states" / f"{name}.npy")
             ids = row_n if name.startswith("token") else chosen
-            found.append(array[: len(ids)][ids != longest].view(np.uint16))
+            found.append(array[: len(ids)][ids != shortest].view(np.uint16))
     assert frozen_encoder(spec).dtype == dtype
     for one, other in zip(found[: len(names)], found[len(names) :], strict=True):
         assert np.array_equal(one, other)
