@@ -210,7 +210,7 @@ def test_a_gpu_of_this_process_computes_states_instead_of_the_clusters_cpus(
 def test_an_utterances_states_are_the_same_bits_whoever_else_is_in_the_corpus(
     kind: str, dtype: torch.dtype, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without the shortest one, others would move to batches of another width, which FNet's states show: it reads padding."""
+    """Without the shortest one, others would move to batches of another width: FNet's states show that."""
     make = make_frozen if kind in FROZEN_KINDS else make_encoder
     folder = make("bert" if kind == "fnet" else kind, tmp_path / "made")
     if kind == "fnet":
