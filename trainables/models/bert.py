@@ -179,7 +179,7 @@ def clipping_fault(config: PreTrainedConfig, spec: BERTSpec) -> str | None:
         model = empty_encoder(small)
         if spec.trainable == "lora":
             model.requires_grad_(False)
-            adapt(model, spec)
+            adapt(model, spec.lora_target, spec.lora_rank)
         ids_bs = torch.arange(8).view(2, 4) % config.vocab_size
         try:
             recorder = record_per_example(model)
@@ -244,7 +244,7 @@ def meeting_fault(
             encoder = empty_encoder(small)
             if target is not None:
                 encoder.requires_grad_(False)
-                adapt(encoder, BERTSpec.model_construct(lora_target=target, lora_rank=1))
+                adapt(encoder, target, 1)
             take_along(encoder, keys, first=1)
             for parameter in encoder.parameters():
                 if parameter.ndim == 1 or not parameter.all():  # at first constant, or 0 for the padding
