@@ -275,6 +275,7 @@ _TINY: dict[str, Any] = {
     },
     **{"intermediate_size": 48, "head_dim": 8, "d_kv": 8, "embedding_size": 16, "intra_bottleneck_size": 16},
     **{"max_position_embeddings": 64, "pad_token_id": 0, "pad_index": 2, "mask_token_id": 32},
+    **dict.fromkeys(("entity_vocab_size", "shape_vocab_size", "pronunciation_vocab_size"), 50),
 }
 
 

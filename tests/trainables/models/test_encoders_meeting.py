@@ -82,7 +82,9 @@ def test_an_encoder_is_refused_in_one_line_where_something_is_promised(tmp_path:
         assert "\n" not in str(caught.value)
     with pytest.raises(UserError, match=rf"of type esm, {DRAWS}; allowed: model\.dropout = 0, or an encoder such as"):
         check_encoders([trial_of(folders["esm"], dropout=0.2)])
-    check_encoders([trial_of(folders["esm"], dropout=0.0), trial_of(folders["esm"], trainable="heads")])
+    check_encoders(
+        [trial_of(folders["esm"], trainable="lora", dropout=0.0), trial_of(folders["esm"], trainable="heads")]
+    )
     check_encoders([trial_of(folders["fnet"], method="sgd"), trial_of(make_encoder("bert", tmp_path / "bert"))])
 
 
