@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import (
+    CONFIG_MAPPING,
     BertConfig,
     DebertaV2Config,
     DistilBertConfig,
@@ -207,6 +208,83 @@ FROZEN_KINDS: dict[str, tuple[Any, Any]] = {
     ),
 }
 """Models that are read frozen: decoders, and the encoder of an encoder-decoder."""
+
+
+ARCHITECTURES: dict[str, str] = {
+    **dict.fromkeys(
+        ("albert", "bert", "camembert", "data2vec-text", "deberta", "deberta-v2", "distilbert", "electra"), ""
+    ),
+    **dict.fromkeys(
+        ("ernie", "esmc", "eurobert", "gte", "jina_embeddings_v3", "luke", "megatron-bert", "modernbert"), ""
+    ),
+    **dict.fromkeys(
+        (
+            "mpnet",
+            "nomic_bert",
+            "rembert",
+            "roberta",
+            "roberta-prelayernorm",
+            "roc_bert",
+            "roformer",
+            "tapas",
+            "ultrabert",
+            "xlm-roberta",
+            "xlm-roberta-xl",
+        ),
+        "",
+    ),
+    **dict.fromkeys(
+        (
+            "bloom",
+            "cohere",
+            "cohere2",
+            "gemma",
+            "gemma2",
+            "gemma3_text",
+            "glm4",
+            "gpt_neox",
+            "granite",
+            "llama",
+            "mistral",
+            "mt5",
+            "olmo2",
+            "opt",
+            "phi",
+            "phi3",
+            "qwen2",
+            "qwen3",
+            "smollm3",
+            "stablelm",
+            "starcoder2",
+            "t5",
+            "umt5",
+        ),
+        "",
+    ),
+    **dict.fromkeys(("convbert", "fnet", "mobilebert", "nystromformer", "yoso"), "meets"),
+    **dict.fromkeys(("big_bird", "esm", "flaubert", "xlm"), "dropout"),
+}
+"""What is wrong with an architecture: nothing, its utterances meet, or it draws its dropout for a whole batch."""
+_TINY: dict[str, Any] = {
+    **{
+        "vocab_size": 200,
+        "hidden_size": 32,
+        "num_hidden_layers": 4,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 4,
+    },
+    **{"intermediate_size": 48, "head_dim": 8, "d_kv": 8, "embedding_size": 16, "intra_bottleneck_size": 16},
+    **{"max_position_embeddings": 64, "pad_token_id": 0, "pad_index": 2, "mask_token_id": 32},
+    **dict.fromkeys(("entity_vocab_size", "shape_vocab_size", "pronunciation_vocab_size"), 50),
+}
+
+
+def tiny_config(model_type: str) -> PreTrainedConfig:
+    """A small configuration of an architecture, with those of `_TINY` that it has."""
+    kind = CONFIG_MAPPING[model_type]
+    names: dict[str, str] = getattr(kind, "attribute_map", {})
+    own = kind().to_dict()
+    return kind(**{names.get(key, key): value for key, value in _TINY.items() if names.get(key, key) in own})
 
 
 def _save_random(config: PreTrainedConfig, folder: Path) -> None:

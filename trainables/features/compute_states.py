@@ -46,7 +46,8 @@ BLOCK = 4096
 UTTERANCES = 4_000
 """The most utterances that are read of a public corpus. They are enough to estimate the scale of 384 directions to
 within a sixth."""
-_PIECES_AT_ONCE = 4096
+_PIECES_AT_ONCE = {"cpu": 256, "cuda": 4096}
+"""The sub-words of a batch. A CPU is nearly as fast with few, and a batch of few utterances is soon filled up."""
 _SCALE = 1 / 64
 """The states of models other than BERT's kind are divided by 64: some exceed half precision's 65,504 between layers.
 Whitening has a scale of its own, so nothing else changes."""
@@ -142,15 +143,16 @@ def hidden_states(encoder: PreTrainedModel, batch: Batch, names: Sequence[str]) 
     return found
 
 
-def alike(lengths_n: np.ndarray) -> list[np.ndarray]:
-    """Group the indices of utterances by length, for little padding, in batches that fit into a CPU's caches."""
-    order = np.argsort(lengths_n, kind="stable")
-    size_n = lengths_n[order] + 2
-    found, first = [], 0
-    for end in range(1, len(order) + 1):
-        if end == len(order) or size_n[end] * (end + 1 - first) > _PIECES_AT_ONCE:
-            found.append(order[first:end])
-            first = end
+def alike(sizes_n: np.ndarray, device: torch.device) -> list[tuple[np.ndarray, int]]:
+    """Group the indices of utterances of equal size; return each group with the number of rows for this size.
+
+    The last group of a size may have fewer utterances than rows.
+    """
+    found = []
+    for size in np.unique(sizes_n):
+        rows = max(1, _PIECES_AT_ONCE[device.type] // int(size))
+        own = np.flatnonzero(sizes_n == size)
+        found += [(own[first : first + rows], rows) for first in range(0, len(own), rows)]
     return found
 
 
@@ -183,6 +185,9 @@ def write_block(
 ) -> int:
     """Compute the states of a block of an encoded corpus; return its number of utterances.
 
+    The states of an utterance do not depend on the others of the corpus. No batch has padding. The shape of a batch,
+    on which the rounding of products depends, is a function of the utterance's number of sub-words.
+
     Args:
         out: the folder for `NAME-NUMBER.npy`, for each name and for `read`, the number of tokens of each utterance that
             fit into the encoder.
@@ -198,7 +203,10 @@ def write_block(
         for name in names
     }
     read_n = np.zeros(len(rows), np.int32)
-    for places in alike(lengths_n):
+    whole = corpus.batch(split, rows).inputs
+    assert isinstance(whole, PieceInputs), "an encoder reads sub-words"
+    for group, size in alike(whole.pieces_b.numpy(), encoder.device):
+        places = np.resize(group, size)  # a group that lacks rows repeats its own
         batch = corpus.batch(split, rows[places])
         read_n[places] = batch.lengths_b.numpy()
         row_bt = first_n[places][:, None] + np.arange(batch.mask_bt.shape[1])
@@ -309,7 +317,7 @@ def public_moments(
     sums: dict[str, list[tuple[int, Tensor, Tensor]]] = {name: [] for name in names}
     for corpus in corpora:
         added = {name: (0, torch.zeros(()), torch.zeros(())) for name in names}
-        for places in alike(np.array([len(tokens) for tokens in corpus])):
+        for places, _ in alike(np.array([len(tokens) for tokens in corpus]), encoder.device):
             batch = encode_utterances([corpus[place] for place in places], features)
             for name, state in zip(names, hidden_states(encoder, batch, names), strict=True):
                 # Rounded to half precision, as the states of the private corpus are kept.

@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 import json
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -207,8 +207,10 @@ def check_top_layers(model: BERTSpec, layers: int) -> None:
 def cut(config: PreTrainedConfig, layers: int) -> None:
     """Cut an architecture to its first `layers` layers."""
     config.num_hidden_layers = layers
-    if getattr(config, "layer_types", None):  # whether a layer attends to all words, or to those nearby
-        config.layer_types = config.layer_types[:layers]
+    for field in ("layer_types", "mlp_layer_types", "attention_window"):  # what each layer attends to, and its kind
+        if isinstance(given := getattr(config, field, None), list):
+            with suppress(AttributeError):  # Mamba's types follow from the number
+                setattr(config, field, given[:layers])
 
 
 def load_encoder(
@@ -225,7 +227,7 @@ def load_encoder(
     """
     config = read_config(folder, name)
     check_layers(config, layers, name)
-    _set_dropout(config, dropout if fills_gaps(config) else 0.0)
+    set_dropout(config, dropout if fills_gaps(config) else 0.0)
     if layers is not None:
         cut(config, layers)
     kind, dtype = _class(config), torch.float32 if device is None else frozen_type(config, device)
@@ -319,10 +321,10 @@ def _ready(model: PreTrainedModel) -> PreTrainedModel:
     return model
 
 
-def _set_dropout(config: PreTrainedConfig, dropout: float) -> None:
-    """Set every dropout of an architecture, whatever its name: `hidden_dropout_prob`, `attention_dropout`, …."""
+def set_dropout(config: PreTrainedConfig, dropout: float) -> None:
+    """Set every dropout of an architecture, whatever its name: `hidden_dropout_prob`, `attn_pdrop`, …."""
     for field, value in config.to_dict().items():
-        if "dropout" in field and isinstance(value, int | float) and not isinstance(value, bool):
+        if ("dropout" in field or "pdrop" in field) and isinstance(value, int | float) and not isinstance(value, bool):
             setattr(config, field, dropout)
 
 

@@ -1,4 +1,4 @@
-"""A Transformer encoder with an intent head and a CRF; the check that its gradients can be clipped by micro-batch.
+"""A Transformer encoder with an intent head and a CRF; the checks that its utterances do not meet, and can be clipped.
 
 The intent head reads the first sub-word of an utterance ([CLS] or <s>), the last, or the mean of all. The CRF reads
 the first sub-word of each token or, of a decoder, the last: there it has read the whole token. Dupuy et al., section
@@ -12,6 +12,7 @@ from __future__ import annotations
 import copy
 import functools
 import logging
+from contextlib import nullcontext, suppress
 from pathlib import Path
 
 import torch
@@ -30,17 +31,20 @@ from trainables.features.encoder_architecture import (
     config_to_json,
     cut,
     empty_encoder,
+    fills_gaps,
     load_encoder,
     mean_state,
     read_config,
+    reading_both_ways,
     reads_left,
+    set_dropout,
     without_cache,
 )
 from trainables.features.pretrained import check_states, pretrained_folder, pretrained_pieces
 from trainables.features.word_pieces import MAX_PIECES
-from trainables.models.dropout import take_along
+from trainables.models.dropout import DropoutKeys, take_along
 from trainables.models.joint import JointModel
-from trainables.models.trainable import adapt, train_part
+from trainables.models.trainable import adapt, layers_of, train_part
 from trainables.records.files import one_line
 
 _log = logging.getLogger(__name__)
@@ -121,9 +125,10 @@ def _intermediate_size(hidden_size: int) -> int:
 
 
 def check_encoder(model: BERTSpec, spec: TrialSpec) -> None:
-    """Raise if a pretrained encoder lacks layers that a trial trains, or if its micro-batches cannot be clipped.
+    """Raise if a pretrained encoder lacks layers that a trial trains, or if it voids the trial's guarantee.
 
-    DeBERTa cannot be clipped by micro-batch: its relative positions are one tensor for all utterances.
+    It does so if utterances of a batch meet in it, or if its micro-batches cannot be clipped apart. DeBERTa cannot be
+    clipped by micro-batch: its relative positions are one tensor for all utterances.
 
     Raises:
         UserError: naming the allowed settings.
@@ -137,10 +142,14 @@ def check_encoder(model: BERTSpec, spec: TrialSpec) -> None:
     check_layers(config, model.layers, name)
     check_top_layers(model, model.layers or config.num_hidden_layers)
     check_states(model, config)
+    if training.method == "sgd":
+        return  # nothing is clipped, and nothing is promised
+    if (meets := _meeting_of(folder, model)) is not None:
+        raise UserError(f"model.pretrained = {name}: of type {config.model_type}, {meets}")
     if model.trainable == "heads":
         return  # a frozen encoder has no gradients to clip
     one_each = training.clips == training.workers and spec.edp.sampling == "shuffle" and spec.edp.alpha != "private"
-    if training.method == "sgd" or one_each:
+    if one_each:
         return  # a worker with one micro-batch a step clips its whole gradient, whatever the encoder
     fault = _fault_of(folder, model)
     if fault is not None:
@@ -170,7 +179,7 @@ def clipping_fault(config: PreTrainedConfig, spec: BERTSpec) -> str | None:
         model = empty_encoder(small)
         if spec.trainable == "lora":
             model.requires_grad_(False)
-            adapt(model, spec)
+            adapt(model, spec.lora_target, spec.lora_rank)
         ids_bs = torch.arange(8).view(2, 4) % config.vocab_size
         try:
             recorder = record_per_example(model)
@@ -182,3 +191,121 @@ def clipping_fault(config: PreTrainedConfig, spec: BERTSpec) -> str | None:
         except (UnsupportedLayer, RuntimeError) as error:
             return one_line(error)
     return None
+
+
+def _meeting_of(folder: Path, model: BERTSpec) -> str | None:
+    """Return what is wrong with a batch of the encoder in a folder, and what is allowed, or None."""
+    both = model.features is not None and model.features.attention == "both"
+    trained, dropout = model.trainable != "heads", model.dropout if model.trainable != "heads" else 0.0
+    target = (model.lora_target or "query_value") if model.trainable == "lora" else None
+    faults = functools.partial(_meeting_fault, folder, trained=trained, target=target, both=both)
+    if (fault := faults(dropout=False)) is not None:
+        return f"{fault}; allowed: an encoder such as BERT, RoBERTa or MPNet"
+    if dropout and (fault := faults(dropout=True)) is not None:
+        return f"{fault}; allowed: model.dropout = 0, or an encoder such as BERT, RoBERTa or MPNet"
+    return None
+
+
+@functools.cache
+def _meeting_fault(folder: Path, *, trained: bool, target: str | None, both: bool, dropout: bool) -> str | None:
+    """Return `meeting_fault` of the encoder in a folder, tried once a process."""
+    return meeting_fault(
+        read_config(folder, folder.name), trained=trained, target=target, both=both, dropout=0.1 if dropout else 0.0
+    )
+
+
+_LENGTHS = (5, 12, 24)
+_ROUNDING = 1e-5
+"""Of a trial in double precision. Some layers compute in float32 whatever the type of their inputs."""
+
+
+def meeting_fault(
+    config: PreTrainedConfig, *, trained: bool, target: str | None = None, both: bool = False, dropout: float = 0.0
+) -> str | None:
+    """Return how utterances of a batch meet in an encoder, or None if a trial shows that they do not.
+
+    The trial takes random weights and the first layers that have every kind of layer. It compares a padded batch with
+    its utterances alone, and with the same batch when PyTorch's generator has another state.
+
+    Args:
+        trained: run it as in a training, with the utterances' own dropout and gradients; False: frozen, without.
+        target: `model.lora_target`, if only adapters are trained.
+        both: let a decoder read both directions.
+        dropout: ignored for decoders, which have none.
+    """
+    small = copy.deepcopy(config)
+    set_dropout(small, dropout if fills_gaps(config) else 0.0)
+    keys = DropoutKeys()
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        try:
+            shrink(small)
+            small._experts_implementation = "eager"  # the fast one has no double precision
+            encoder = empty_encoder(small)
+            if target is not None:
+                encoder.requires_grad_(False)
+                adapt(encoder, target, 1)
+            take_along(encoder, keys, first=1)
+            for parameter in encoder.parameters():
+                if parameter.ndim == 1 or not parameter.all():  # at first constant, or 0 for the padding
+                    parameter.data.add_(torch.randn_like(parameter) * 0.1)
+            encoder.double().train(trained)
+            batch = functools.partial(_run, encoder, keys, trained=trained, both=both)
+            (states, gradient), (again, _) = batch([0, 1, 2], seed=1), batch([0, 1, 2], seed=2)
+            alone = [batch([utterance], seed=1) for utterance in range(len(_LENGTHS))]
+        except Exception as error:  # an architecture can fail in any way
+            return f"cannot run a batch on trial ({one_line(error)})"
+    if _apart(states, again):
+        return "draws random numbers that all utterances of a batch share"
+    if any(_apart([states[i]], found) for i, (found, _) in enumerate(alone)):
+        return "lets utterances of a batch change each other's states"
+    if trained and _apart([gradient], [sum((own for _, own in alone), torch.zeros(()))]):
+        return "lets utterances of a batch change each other's gradients"
+    return None
+
+
+def shrink(config: PreTrainedConfig) -> None:
+    """Cut an architecture to a small vocabulary, and to its first layers, so many that each kind of layer is there."""
+    with torch.device("meta"):
+        layers = layers_of(empty_encoder(config))
+    types = getattr(config, "layer_types", None) or [""] * len(layers)
+    kinds = [f"{kind} {layer}" for kind, layer in zip(types, layers, strict=False)]
+    with suppress(NotImplementedError):  # Funnel's layers are in blocks, all of which it keeps
+        cut(config, min(config.num_hidden_layers, max(2, *(1 + kinds.index(kind) for kind in kinds))))
+    config.vocab_size = min(config.vocab_size, max(100, 1 + (getattr(config, "pad_token_id", None) or 0)))
+
+
+def _run(
+    encoder: PreTrainedModel, keys: DropoutKeys, utterances: list[int], *, seed: int, trained: bool, both: bool
+) -> tuple[list[Tensor], Tensor]:
+    """Return the states of some utterances after all layers, and the gradient of the sum of their losses.
+
+    Utterance i has `_LENGTHS[i]` sub-words, and always the same ones, the same key and the same loss.
+    """
+    lengths = [_LENGTHS[i] for i in utterances]
+    pad = max(getattr(encoder.config, "pad_token_id", None) or 0, 0)
+    draw = torch.Generator().manual_seed(0)
+    ids_ns = torch.randint(encoder.config.vocab_size - 1, (len(_LENGTHS), max(_LENGTHS)), generator=draw)
+    ids_bs = (ids_ns + (ids_ns >= pad))[utterances, : max(lengths)]  # none of them is the padding
+    mask_bs = torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]
+    keys.key_b = torch.tensor(utterances, dtype=torch.int32) * 7919
+    torch.manual_seed(seed)
+    with torch.set_grad_enabled(trained), reading_both_ways(encoder) if both else nullcontext():
+        options = {"output_hidden_states": not trained, **without_cache(encoder.config)}
+        output = encoder(input_ids=ids_bs.where(mask_bs, pad), attention_mask=mask_bs.long(), **options)
+        last_bsh = output.last_hidden_state
+        all_bsh = torch.cat([last_bsh] if trained else [*output.hidden_states, last_bsh], -1)
+        if not trained:
+            return [row[:n] for row, n in zip(all_bsh, lengths, strict=True)], torch.zeros(())
+        weight_nsh = torch.randn(*ids_ns.shape, last_bsh.shape[2], generator=draw, dtype=last_bsh.dtype)
+        loss = (last_bsh * weight_nsh[utterances, : max(lengths)] * mask_bs[:, :, None]).sum()
+        parameters = [p for p in encoder.parameters() if p.requires_grad]
+        gradients = torch.autograd.grad(loss, parameters, materialize_grads=True, allow_unused=True)
+    return [row[:n].detach() for row, n in zip(all_bsh, lengths, strict=True)], torch.cat(
+        [g.flatten() for g in gradients]
+    )
+
+
+def _apart(one: list[Tensor], other: list[Tensor]) -> bool:
+    """Return True if tensors differ by more than rounding."""
+    return any(not (x - y).norm() <= _ROUNDING * y.norm() for x, y in zip(one, other, strict=True))

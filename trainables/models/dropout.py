@@ -92,7 +92,7 @@ def take_along(encoder: nn.Module, keys: DropoutKeys, first: int) -> None:
     def attention(
         module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **rest: Any
     ) -> tuple[Tensor, Tensor | None]:
-        keyed = getattr(module, "dropout", None)
+        keyed = getattr(module, "dropout", getattr(module, "attention_dropout", None))  # the latter is ALBERT's
         p, scaling = rest.get("dropout", 0.0), rest.get("scaling")
         row = (
             keyed.dropout_keys.rows(keyed.number, *query.shape[1:3]) if p and isinstance(keyed, KeyedDropout) else None
@@ -102,6 +102,7 @@ def take_along(encoder: nn.Module, keys: DropoutKeys, first: int) -> None:
                 module, query, key, value, attention_mask, **rest
             )
             return found
+        key, value = (x.repeat_interleave(query.shape[1] // x.shape[1], 1) for x in (key, value))  # grouped queries
         score = query @ key.transpose(2, 3) * (query.shape[-1] ** -0.5 if scaling is None else scaling)
         if attention_mask is not None:
             score = score.masked_fill(~attention_mask, torch.finfo(score.dtype).min)

@@ -78,17 +78,17 @@ def train_part(model: JointModel, spec: ModelSpec) -> None:
         for layer in layers_of(encoder)[-(spec.top_layers or TOP_LAYERS) :]:
             layer.requires_grad_(True)
     else:
-        adapt(encoder, spec)
+        adapt(encoder, spec.lora_target, spec.lora_rank)
 
 
-def adapt(encoder: nn.Module, spec: BERTSpec) -> None:
-    """Add low-rank adapters beside the linear layers that `spec.lora_target` names."""
-    target = spec.lora_target or "query_value"
+def adapt(encoder: nn.Module, target: str | None, rank: int | None) -> None:
+    """Add low-rank adapters beside the linear layers that `target`, as `BERTSpec.lora_target`, names."""
+    target = target or "query_value"
     found = 0
     for module in [m for layer in layers_of(encoder) for m in layer.modules()]:
         for name, child in list(module.named_children()):
             if isinstance(child, nn.Linear) and (target == "all" or name in _QUERY_VALUE):
-                setattr(module, name, Adapted(child, spec.lora_rank or LORA_RANK))
+                setattr(module, name, Adapted(child, rank or LORA_RANK))
                 found += 1
     if not found:
         raise UserError(

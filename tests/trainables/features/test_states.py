@@ -9,16 +9,28 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from transformers import AutoModel, T5EncoderModel
 
 from edp.spec import UserError
 from sweeps.run import frozen_states
 from sweeps.run.frozen_states import ensure_states
+from tests.support.encoder_folders import FROZEN_KINDS, frozen_spec, make_encoder, make_frozen, tiny_config
 from tests.support.frozen_heads import PRIVATE, PUBLIC, model_spec
 from trainables.config import CorpusSpec
-from trainables.corpora import load_corpus
+from trainables.corpora import Splits, generate, load_corpus
 from trainables.features import states
 from trainables.features.batch import PieceInputs, StateInputs
-from trainables.features.compute_states import BLOCK, blocks, hidden_states, in_turn, load_frozen
+from trainables.features.compute_states import (
+    BLOCK,
+    alike,
+    all_state_names,
+    blocks,
+    frozen_encoder,
+    hidden_states,
+    in_turn,
+    load_frozen,
+    write_states,
+)
 from trainables.features.encoded_corpus import EncodedCorpus
 from trainables.features.encoding import encode
 from trainables.features.states import CONSTANT, Moments, moments_file
@@ -185,3 +197,58 @@ def test_a_gpu_of_this_process_computes_states_instead_of_the_clusters_cpus(
     frozen_states.ensure_states([place], [model_spec(encoder_folder)], lambda line: None)
     assert bool(in_tasks) == (device == "cpu")
     assert EncodedCorpus.open(place).for_model(model_spec(encoder_folder)).states_in_memory
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("kind", "dtype"),
+    [
+        ("fnet", torch.float32),
+        *((kind, dtype) for kind in ("bert", "llama", "t5") for dtype in (torch.float32, torch.bfloat16)),
+    ],
+)
+def test_an_utterances_states_are_the_same_bits_whoever_else_is_in_the_corpus(
+    kind: str, dtype: torch.dtype, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without the shortest one, others would move to batches of another width: FNet's states show that."""
+    make = make_frozen if kind in FROZEN_KINDS else make_encoder
+    folder = make("bert" if kind == "fnet" else kind, tmp_path / "made")
+    if kind == "fnet":
+        config = tiny_config(kind)
+        config.vocab_size = 2200
+        AutoModel.from_config(config).save_pretrained(folder)
+    (T5EncoderModel if kind == "t5" else AutoModel).from_pretrained(folder, dtype=dtype).save_pretrained(folder)
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx512_bf16": True})
+    spec = frozen_spec(folder, layers="1+3")
+    utterances = generate("communication", 900, seed=3)
+    shortest = min(range(len(utterances)), key=lambda i: len(utterances[i].tokens))
+    kept = [np.arange(len(utterances)), np.delete(np.arange(len(utterances)), shortest)]
+    frozen_encoder.cache_clear()
+    found = []
+    for number, chosen in enumerate(kept):
+        splits = Splits([utterances[i] for i in chosen], utterances[:3], utterances[:3])
+        corpus = encode(splits, spec, tmp_path / f"corpus-{number}")
+        names = all_state_names([spec], corpus.labels)
+        write_states(corpus.folder, spec, names)
+        row_n = np.repeat(chosen, corpus.lengths("train"))
+        for name in names:
+            array = np.load(corpus.folder / "states" / f"{name}.npy")
+            ids = row_n if name.startswith("token") else chosen
+            found.append(array[: len(ids)][ids != shortest].view(np.uint16))
+    assert frozen_encoder(spec).dtype == dtype
+    for one, other in zip(found[: len(names)], found[len(names) :], strict=True):
+        assert np.array_equal(one, other)
+    frozen_encoder.cache_clear()
+
+
+def test_a_group_has_one_size_and_rows_that_depend_on_it_alone() -> None:
+    rng = np.random.default_rng(0)
+    sizes_n = rng.integers(3, 600, 400)
+    for device in (torch.device("cpu"), torch.device("cuda", 0)):
+        groups = alike(sizes_n, device)
+        assert sorted(np.concatenate([own for own, _ in groups]).tolist()) == list(range(400))
+        rows = {(int(size), rows) for own, rows in groups for size in sizes_n[own]}
+        assert len(rows) == len(set(sizes_n.tolist()))
+        assert all(len(own) <= rows and len(set(sizes_n[own].tolist())) == 1 for own, rows in groups)
+        fewer = {(int(size), rows) for own, rows in alike(sizes_n[1:], device) for size in sizes_n[1:][own]}
+        assert fewer <= rows
