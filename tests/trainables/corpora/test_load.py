@@ -80,9 +80,9 @@ def test_a_generated_corpus_has_ten_thousand_utterances_unless_told() -> None:
         distinct=10_000,
         intents=25,
         slot_types=26,
-        train=4_464,
-        valid=510,
-        test=5_026,
+        train=4_473,
+        valid=506,
+        test=5_021,
     )
 
 

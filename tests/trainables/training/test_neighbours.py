@@ -149,15 +149,18 @@ def read(path: Path, utterances: list[Utterance], model: ModelSpec) -> tuple[Enc
     return EncodedCorpus.open(folder).for_model(model), splits.train
 
 
-def neighbours(spec: TrialSpec, tmp_path: Path) -> tuple[Neighbour, Neighbour]:
+def neighbours(
+    spec: TrialSpec, tmp_path: Path, utterances: list[Utterance] | None = None
+) -> tuple[Neighbour, Neighbour]:
     """Return a corpus, and the same one without a unit, from files of their own."""
-    corpus, train = read(tmp_path / "with.jsonl", said(), spec.model)
+    utterances = said() if utterances is None else utterances
+    corpus, train = read(tmp_path / "with.jsonl", utterances, spec.model)
     gone = gone_from(train, spec)
     user = train[gone[0]].user if spec.edp.unit == "user" else "nobody"
     lines: list[Utterance] = []
     at_the_end: list[Utterance] = []
     row = 0  # of train, which keeps the file's order
-    for one in said():
+    for one in utterances:
         in_train = row < len(train) and one == train[row]
         if in_train and row in gone:
             (at_the_end if spec.edp.sampling == "poisson" else lines).append(blank(user))

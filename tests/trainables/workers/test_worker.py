@@ -10,6 +10,7 @@ import torch
 
 from edp.accounting.epsilon import epsilon
 from edp.ledger import PRIVATE_ALPHA_Z, AlphaRelease, Ledger
+from edp.noise.gaussian import secret_key
 from tests.support.encoder_folders import make_encoder
 from tests.support.tiny import RANDOM_BERT, SPEC, corpus, run, spec, trial, weights
 from tests.support.workers import run_workers
@@ -79,15 +80,15 @@ def test_dpsgd_clips_every_example_and_halves_the_sensitivity(corpus: Path, tmp_
 
 @pytest.mark.slow
 def test_a_full_batch_is_as_large_as_the_corpus_and_so_is_the_n_of_dpsgd(corpus: Path, tmp_path: Path) -> None:
-    # 54 utterances: four workers have 13, 14, 13 and 14 of them.
+    # 51 utterances: four workers have 12, 13, 13 and 13 of them.
     training = {"method": "dpsgd", "batch_size": "full"}
     results = {w: run(corpus, tmp_path / str(w), w, training=training | {"workers": w})[0] for w in (1, 4)}
-    same = run(corpus, tmp_path / "54", 1, training=training | {"batch_size": 54})[0]
+    same = run(corpus, tmp_path / "51", 1, training=training | {"batch_size": 51})[0]
     assert results[1].ledger == results[4].ledger == same.ledger
-    assert {(e.steps, e.mechanism.N, e.mechanism.rate) for e in same.ledger.entries} == {(1, 54, 1.0)}
+    assert {(e.steps, e.mechanism.N, e.mechanism.rate) for e in same.ledger.entries} == {(1, 51, 1.0)}
     assert all(entry.mechanism.single_example for entry in same.ledger.entries)
     torch.testing.assert_close(weights(tmp_path / "4"), weights(tmp_path / "1"), rtol=0, atol=2e-4)
-    torch.testing.assert_close(weights(tmp_path / "54"), weights(tmp_path / "1"), rtol=0, atol=0)
+    torch.testing.assert_close(weights(tmp_path / "51"), weights(tmp_path / "1"), rtol=0, atol=0)
 
 
 @pytest.mark.slow
@@ -95,7 +96,7 @@ def test_with_the_validation_split_the_rate_is_that_of_both_and_nothing_is_valid
     corpus: Path, tmp_path: Path
 ) -> None:
     both = EncodedCorpus.open(corpus).with_valid_in_train().size("train")
-    assert both > 54
+    assert both > 51
     poisson = spec(training={"method": "dpsgd", "batch_size": 16}, edp={"sampling": "poisson"})
     (result,) = run_workers(trial, 1, TrialJob(poisson, corpus, tmp_path / "out", with_valid=True))
     assert all(entry.mechanism.rate == pytest.approx(16 / both) for entry in result.ledger.entries)
@@ -114,7 +115,7 @@ def test_a_batch_of_more_utterances_than_there_are_is_refused_where_the_step_is_
     corpus: Path, tmp_path: Path
 ) -> None:
     (reason,) = run(corpus, tmp_path / "out", 1, training={"method": "dpsgd", "batch_size": 64})
-    assert reason.startswith("training.batch_size = 64: the corpus has 54 utterances to train on")
+    assert reason.startswith("training.batch_size = 64: the corpus has 51 utterances to train on")
     assert reason.endswith("allowed: at most that many, or full with edp.sampling=shuffle")
 
 
@@ -129,9 +130,9 @@ def test_dpsgd_takes_any_number_of_poisson_drawn_examples_also_none_on_a_worker(
     torch.testing.assert_close(weights(tmp_path / "2"), weights(tmp_path / "1"), rtol=0, atol=2e-4)
     assert results[1].ledger == results[2].ledger
     (entry,) = results[1].ledger.entries
-    assert entry.steps == 27
+    assert entry.steps == 26
     assert entry.mechanism.single_example
-    assert (entry.mechanism.N, entry.mechanism.rate) == (2, pytest.approx(2 / 54))
+    assert (entry.mechanism.N, entry.mechanism.rate) == (2, pytest.approx(2 / 51))
 
 
 @pytest.mark.slow
@@ -154,7 +155,9 @@ def _scales(rank: int, world: int, corpus: Path) -> list[tuple[torch.Tensor, flo
     for alpha in ("private", "public"):
         trial_spec = spec(edp={"alpha": alpha, "reproducible_noise": None})
         model = build_model(trial_spec.model, encoded.labels, seed=0)
-        scales, release = layer_scales(model, encoded, trial_spec, torch.device("cpu"), Ledger(), lambda _: None)
+        scales, release = layer_scales(
+            model, encoded, trial_spec, torch.device("cpu"), secret_key(), Ledger(), lambda _: None
+        )
         assert scales is not None
         found.append((scales, epsilon(Ledger(alpha_release=release), 1e-5)))
     return found
