@@ -359,5 +359,5 @@ class EDPHook:
             self.alpha = normalised(first)
             self._set_mechanism()
         if self._guard.nothing_drawn:
-            return norms_mk.new_zeros(len(norms_mk))
+            return self.clip.factors(norms_mk.new_zeros(len(norms_mk))) * 0
         return self.clip.factors(torch.linalg.vector_norm(norms_mk / self.alpha, dim=1))

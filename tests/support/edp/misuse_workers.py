@@ -18,6 +18,7 @@ from edp.sampling import Epoch, Step, poisson_epoch, poisson_examples, shuffled_
 from edp.spec import EDPSpec
 from edp.steps import HookUsageError
 from tests.support.edp.literal import INPUTS, optimizer_of, small_model
+from tests.support.edp.misuse_models import ActNorm, Codebook, Gate, Loss, Normalised
 
 EXAMPLES, BATCH = 16, 4
 
@@ -301,25 +302,6 @@ def a_poisson_epoch_of_shuffled_batches(loop: Loop) -> None:
             loop.step(step)
 
 
-class Loss(nn.Module):
-    """A loss of each example, after `between`; and what `reduce` makes of the losses."""
-
-    def __init__(self, between: nn.Module, reduce: str = "none") -> None:
-        super().__init__()
-        torch.manual_seed(0)
-        self.first, self.between, self.last, self.reduce = nn.Linear(INPUTS, 8), between, nn.Linear(8, 1), reduce
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        loss_b = 1 + self.last(self.between(self.first(x).tanh())).square().flatten()
-        tokens = x.gt(-1.5).sum()
-        return {
-            "none": loss_b,
-            "sum": loss_b.sum(),
-            "mean over tokens": loss_b.sum() / tokens,
-            "divided by len": loss_b / len(x),
-        }[self.reduce]
-
-
 def a_mean_over_the_batchs_tokens(loop: Loop) -> None:
     recorded(loop, Loss(nn.Identity(), "mean over tokens")).train()
 
@@ -352,18 +334,6 @@ def dropout_by_a_secret_seed(loop: Loop) -> None:
         other.run(step[other.rank])
 
 
-class Gate(nn.Module):
-    """Lets examples meet from some pass over several examples on."""
-
-    def __init__(self, passes: int) -> None:
-        super().__init__()
-        self.passes = passes
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        self.passes -= 1
-        return x + x.mean(0) if self.passes < 0 else x
-
-
 def a_gate_that_opens_later(loop: Loop) -> None:
     mixing._RANDOM_STEPS = 8  # it is not found in 400 steps with a probability of 1e-23
     recorded(loop, Loss(Gate(20))).train(100)
@@ -384,45 +354,14 @@ def a_gate_that_an_update_opens(loop: Loop) -> None:
         other.run(step[other.rank])
 
 
-class Codebook(nn.Module):
-    """Follows the data from its second step on, as an average that is not trained."""
-
-    def __init__(self, *, buffer: bool) -> None:
-        super().__init__()
-        self.calls, codes = 0, torch.zeros(8)
-        if buffer:
-            self.register_buffer("codes", codes)
-        else:
-            self.codes = nn.Parameter(codes, requires_grad=False)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        self.calls += 1
-        if self.calls > BATCH:
-            self.codes.data.lerp_(x.detach().mean(0), 0.1)
-        return x
-
-
 def a_frozen_parameter_that_follows_the_data(loop: Loop) -> None:
+    mixing._RANDOM_STEPS = 1 << 60
     recorded(loop, Loss(Codebook(buffer=False))).train()
 
 
 def a_buffer_that_follows_the_data_later(loop: Loop) -> None:
+    mixing._RANDOM_STEPS = 1 << 60
     recorded(loop, Loss(Codebook(buffer=True))).train()
-
-
-class ActNorm(nn.Module):
-    """Sets its scale to that of the first batch."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.norm, self.ready = nn.LayerNorm(8), False
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        if not self.ready and len(x) > 1:
-            self.ready = True
-            with torch.no_grad():
-                self.norm.weight.div_(x.std(0) + 1)
-        return self.norm(x)
 
 
 def a_trained_parameter_that_is_set_from_the_data(loop: Loop) -> None:
@@ -460,23 +399,6 @@ def an_optimizer_step_inside_backward(loop: Loop) -> None:
     for step in loop.hook.steps(loop.epoch()):
         loop.optimizer.zero_grad()
         loop.backward(step)
-
-
-class OverBatch(torch.autograd.Function):
-    """The identity, whose gradient is divided by the batch's length."""
-
-    @staticmethod
-    def forward(ctx: object, x: torch.Tensor) -> torch.Tensor:
-        return x.view_as(x)
-
-    @staticmethod
-    def backward(ctx: object, gradient: torch.Tensor) -> torch.Tensor:
-        return gradient / gradient.norm()
-
-
-class Normalised(nn.Module):
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return OverBatch.apply(x)
 
 
 def a_backward_pass_that_normalises_by_the_batch(loop: Loop) -> None:
