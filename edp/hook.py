@@ -85,7 +85,7 @@ from edp.noise.source import noise_source
 from edp.per_example import GradientRecorder, layer_of_parameter, refuse_mixing_layers
 from edp.sampling import Epoch, Step, share_start, steps_at_rate
 from edp.spec import EDPSpec
-from edp.steps import StepGuard
+from edp.steps import OwnShare, StepGuard
 
 # DDP's bucket limit in MiB, larger than any model: one bucket.
 _ONE_BUCKET_MB = 1 << 20
@@ -118,8 +118,8 @@ class EDPHook:
             of `alpha = private` come with a release, which `ledger` must hold.
         recorder: the recorder of `ddp`'s model (`edp.record_per_example`), if micro-batches share a backward pass.
         clip: `clip_state` of the last hook when a run with `clip = quantile` is resumed; otherwise `spec.C`.
-        check_mixing: compare buffers before and after a step, and outputs of an example with and without another one
-            (`edp.mixing`).
+        check_mixing: compare buffers and frozen parameters before and after a step, and outputs of an example with
+            and without another one (`edp.mixing`).
 
     Raises:
         UserError: for noise correlated over more steps than an epoch has.
@@ -169,7 +169,7 @@ class EDPHook:
         self.noise = noise_source(self.parameters, mine, spec.reproducible_noise, self._mechanism_in(0).band)
         self._set_mechanism()
         per_worker = None if self.any_number else self.per_worker
-        self._guard = StepGuard(self.mechanism, ddp.module, rank, world, per_worker)
+        self._guard = StepGuard(self.mechanism, ddp.module, self.group, per_worker)
         self._mixing = MixingCheck(ddp.module, recorder, self._step) if check_mixing else None
         ddp.register_comm_hook(None, self._take_step)
 
@@ -189,9 +189,12 @@ class EDPHook:
     def steps(self, epoch: Epoch) -> Iterator[Step]:
         """Yield the steps of an epoch; the loop takes each before the next. z_t and ledger follow the epoch.
 
+        A worker takes its own share, `step[rank]`; another index raises. All shares can be iterated over, to count.
+
         Raises:
             HookUsageError: for an epoch whose sampling is not the spec's, whose rate is not this hook's, or whose
-                number is the last one's; for a step that was left out; for an example twice in a shuffled epoch.
+                number is the last one's; for a step that was left out; for an example twice in a shuffled epoch; for
+                Poisson steps that repeat. In the backward pass: for what else `edp.steps` lists.
         """
         self._guard.begin(epoch, self.ledger)
         self.epoch = epoch.number
@@ -200,8 +203,13 @@ class EDPHook:
             self._mixing.begin_epoch()
         for step in epoch:
             self._guard.open_step(epoch, step)
-            yield step
+            if self._mixing is not None:
+                self._mixing.begin_step()
+            yield OwnShare(step, dist.get_rank(self.group))
         self._guard.end_step()
+        self._guard.check_others()
+        if self._mixing is not None:
+            self._mixing.end_epoch()
 
     def _take_step(self, state: Any, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
         self._guard.execute()
@@ -257,7 +265,7 @@ class EDPHook:
         self._guard.check_open()
         if self.recorder is not None and self.recorder.has_records:
             factor_m = self._clip_factors(self.recorder.squared_norms().sqrt()) / self.micro_batches
-            self._guard.count(len(factor_m), more=True)
+            self._guard.count(len(factor_m), self.recorder.sizes(), more=True)
             self._pending.add_recorded(self.recorder, factor_m)
             return
         self._guard.count(1, more=True)
@@ -300,7 +308,7 @@ class EDPHook:
             self._guard.count(1, more=False)
             return self._clip_factor(gradients) / self.micro_batches
         factor_m = self._clip_factors(self.recorder.squared_norms().sqrt()) / self.micro_batches
-        self._guard.count(len(factor_m), more=False)
+        self._guard.count(len(factor_m), self.recorder.sizes(), more=False)
         self.recorder.write(factor_m, {id(p): x for p, x in zip(self.parameters, gradients, strict=True)})
         return None
 
@@ -350,4 +358,6 @@ class EDPHook:
             dist.broadcast(first, src=dist.get_global_rank(self.group, 0), group=self.group)
             self.alpha = normalised(first)
             self._set_mechanism()
+        if self._guard.nothing_drawn:
+            return self.clip.factors(norms_mk.new_zeros(len(norms_mk))) * 0
         return self.clip.factors(torch.linalg.vector_norm(norms_mk / self.alpha, dim=1))

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
@@ -82,6 +83,10 @@ class GradientRecorder:
     def has_records(self) -> bool:
         """True from a backward pass to `write` or `clear`."""
         return bool(self._recorded)
+
+    def sizes(self) -> np.ndarray:
+        """Return the number of examples of each micro-batch, (M,)."""
+        return np.bincount(self.micro_batch_of_example.numpy(), minlength=self.micro_batches)
 
     @contextmanager
     def examples(self, micro_batch_b: Tensor, micro_batches: int) -> Iterator[None]:

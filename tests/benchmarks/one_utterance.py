@@ -3,9 +3,9 @@
     python -m tests.benchmarks.one_utterance
 
 The attacker knows both corpora, all settings, and the weights before each step, and sees each noisy sum. The secret of
-the run is not known to the attacker, who takes one of their own. Every step takes all utterances (a Poisson rate of 1),
-so that what an attacker does not know is dropout alone. The guess is the corpus whose sums are nearer to those that were
-seen. At ε = 1 no attacker can be right in more than about 73 % of all trainings.
+the run is not known to the attacker, who takes one of their own. Every step takes all utterances (a Poisson rate of
+1), so that what an attacker does not know is dropout alone. The guess is the corpus whose sums are nearer to those that
+were seen. At ε = 1 no attacker can be right in more than about 73 % of all trainings.
 """
 
 from __future__ import annotations

@@ -269,6 +269,7 @@ def _several_buckets(rank: int, world: int) -> str:
     try:
         for epoch in range(2):  # DDP settles on its buckets in the second step
             open_step(hook, epoch)
+            ddp.zero_grad()
             ddp(torch.ones(1, 6)).sum().backward()
     except RuntimeError as error:
         return str(error)

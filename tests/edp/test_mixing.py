@@ -11,7 +11,16 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel
 
-from edp import EDPHook, EDPSpec, HookUsageError, UnsupportedLayer, one_bucket_ddp, record_per_example, shuffled_epoch
+from edp import (
+    EDPHook,
+    EDPSpec,
+    HookUsageError,
+    UnsupportedLayer,
+    mixing,
+    one_bucket_ddp,
+    record_per_example,
+    shuffled_epoch,
+)
 from trainables.training.process import alone
 
 WIDTH, N = 6, 8
@@ -254,6 +263,7 @@ def test_a_buffer_that_follows_the_data_is_refused_before_its_step_is_released(
                 assert hook.ledger.steps == epoch
                 return
             ddp(examples()).sum().backward()
+            ddp.zero_grad()
 
 
 def test_a_step_counter_is_refused_unless_the_check_is_off() -> None:
@@ -272,8 +282,12 @@ def test_a_step_counter_is_refused_unless_the_check_is_off() -> None:
     train(counting(), examples(), 1, check_mixing=False)
 
 
-def test_a_run_that_is_resumed_was_checked_before() -> None:
+def test_a_run_that_is_resumed_was_checked_before(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its outputs may be so large that rounding changes them."""
+    monkeypatch.setattr(mixing, "_draw", lambda: False)
     _, hook = hooked(Model(nn.Identity()))
     before = hook.planned(range(2))
     train(Model(centred), examples(), 1, ledger=before)
+    monkeypatch.setattr(mixing, "_draw", lambda: True)
+    with pytest.raises(HookUsageError, match="depends on the other examples"):
+        train(Model(centred), examples(), 1, ledger=before)

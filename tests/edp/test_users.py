@@ -113,6 +113,7 @@ def _steps_taken(rank: int, world: int, epoch: Epoch, unit: str) -> str:
     try:
         for step in hook.steps(epoch):
             mine = step[rank]
+            ddp.zero_grad()
             for i in range(max(1, len(mine))):
                 last = i >= len(mine) - 1
                 with torch.enable_grad() if last else ddp.no_sync():
