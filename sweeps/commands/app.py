@@ -17,7 +17,6 @@ from typer.core import TyperGroup
 from edp.spec import UserError
 from sweeps.commands.account import account_command
 from sweeps.commands.attack import attack_command
-from sweeps.commands.bench import bench
 from sweeps.commands.check import check_command
 from sweeps.commands.cluster import cluster
 from sweeps.commands.confirm import confirm_command
@@ -90,7 +89,7 @@ for _group, _name, _command in (  # in the order of `--help`
     (OTHER, "repair", repair_command),
 ):
     app.command(_name, rich_help_panel=_group)(_command)
-for _group, _name, _commands in ((DATA, "data", data), (OTHER, "cluster", cluster), (OTHER, "bench", bench)):
+for _group, _name, _commands in ((DATA, "data", data), (OTHER, "cluster", cluster)):
     app.add_typer(_commands, name=_name, rich_help_panel=_group)
 
 

@@ -29,7 +29,6 @@ import ray
 from rich.console import Console
 
 from edp.ledger import Ledger
-from sweeps.bench.machine import machine, versions
 from sweeps.commands.finish import finish
 from sweeps.config.loading import load_recipe
 from sweeps.run.prepare import encode_missing, locate, read_missing
@@ -42,6 +41,7 @@ from sweeps.store.records import SweepRecord
 from sweeps.store.storage import default_tracking_uri
 from sweeps.store.sweep import Sweep
 from sweeps.tracking.tracker import Tracker
+from tests.benchmarks.machine import machine, versions
 from tests.conftest import TINY_RECIPE
 from tests.support.postgres import postgres
 from trainables.records.epochs import write_ledger
