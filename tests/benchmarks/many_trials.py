@@ -38,6 +38,7 @@ from sweeps.run.session import Workers
 from sweeps.run.study import open_study
 from sweeps.run.trials import run_trials
 from sweeps.store.records import SweepRecord
+from sweeps.store.settings import digests_of
 from sweeps.store.storage import default_tracking_uri
 from sweeps.store.sweep import Sweep
 from sweeps.tracking.tracker import Tracker
@@ -172,6 +173,7 @@ def measure(asked: argparse.Namespace, uri: str | None, folder: Path) -> dict[st
             run_id=run_id,
             wanted=trials,
             pid=os.getpid(),
+            settings=digests_of(recipe),
         )
     )
     stop_signal = colocated_actor(StopSignal)

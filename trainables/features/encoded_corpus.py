@@ -39,9 +39,8 @@ class EncodedCorpus:
         """The number of canaries, which are the last utterances of train."""
         self.vocabulary_size: int | None = meta["vocabulary_size"]
         """The number of sub-words, for `build_model`; None for CLC."""
-        counts = meta.get("label_counts")
-        self.label_counts = LabelCounts(**counts) if counts is not None else None
-        """Counts for the holder of the data; None in a folder of an earlier version."""
+        self.label_counts = LabelCounts(**meta["label_counts"])
+        """Counts for the holder of the data."""
         self._table = open_table(folder)
         self._states: States | None = None
         kinds = ("offsets", "tokens", "tags", "intents", *(["users"] if meta.get("users") else []))

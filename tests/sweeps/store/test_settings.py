@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 
@@ -10,7 +9,6 @@ import pytest
 
 from edp.spec import UserError
 from sweeps.config.loading import load_recipe, write_yaml
-from sweeps.store.settings import digests_of
 from sweeps.store.sweep import Sweep
 from tests.support import studies
 
@@ -28,9 +26,7 @@ EDITS = [
 
 @pytest.fixture
 def begun(tmp_path: Path) -> Sweep:
-    made, recipe = studies.sweep(tmp_path)
-    made.update(settings=digests_of(recipe))
-    return made
+    return studies.sweep(tmp_path)[0]
 
 
 @pytest.mark.parametrize(("edit", "field"), EDITS)
@@ -51,13 +47,3 @@ def test_what_changes_nothing_of_trials_may_change(edit: str, begun: Sweep) -> N
     write_yaml(load_recipe(str(path), [edit])[1], path)
     assert path.read_text() != before
     assert Sweep.existing(begun.folder.parent, begun.name).trials() == begun.trials()
-
-
-def test_a_sweep_whose_record_has_no_digests_is_read(begun: Sweep) -> None:
-    record = begun.folder / "sweep.json"
-    kept = json.loads(record.read_text())
-    del kept["settings"]
-    record.write_text(json.dumps(kept))
-    path = begun.folder / "recipe.yaml"
-    write_yaml(load_recipe(str(path), ["edp.delta=1e-3"])[1], path)
-    assert Sweep.existing(begun.folder.parent, begun.name).recipe.edp.delta == 1e-3
