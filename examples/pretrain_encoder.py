@@ -54,15 +54,14 @@ PUBLIC = ("sgd", "fb_multilingual", "mit_restaurant", "mit_movie", "mit_movie_tr
 PUBLIC += ("clinc150", "banking77")
 IGNORED = -1  # label of tokens and utterances whose corpus has no labels of that kind
 INTENT_WEIGHT, NAME_SIZE = 0.4, 192
+# Share of sub-words to guess, and the shares of these that a mask or a random one replaces (Devlin et al. 2019).
 LEFT_OUT, MASKED, RANDOM = 0.15, 0.8, 0.1
-"""Share of sub-words to guess, and the shares of these that a mask or a random one replaces (Devlin et al. 2019)."""
 HEADS = 10.0  # times the encoder's learning rate: heads start at random
 
 Example = tuple[int, Utterance]  # the number of a corpus, and an utterance of it
 
 
 def arguments(words: list[str]) -> argparse.Namespace:
-    """Return the settings of the command line."""
     parser = argparse.ArgumentParser(description="Train an encoder on public corpora.")
     add = parser.add_argument
     add("output", type=Path, help="folder to make")
@@ -202,10 +201,7 @@ class Objective(nn.Module):
 
 
 class Names(nn.Module):
-    """A layer that scores labels by their names: s(z, x) = (A z) · (B e_x) / sqrt(d).
-
-    e_x is the encoder's own state of the name, and is not trained; zero for O, which has no name.
-    """
+    """Scores of labels by their names, (A z) · (B e_x) / sqrt(d), with e_x the first state of a name, and 0 for O."""
 
     def __init__(self, encoder: PreTrainedModel, pieces: WordPieces, labels: list[str]) -> None:
         super().__init__()
@@ -218,7 +214,6 @@ class Names(nn.Module):
         self.register_buffer("vectors_xh", vectors_xh)
 
     def forward(self, state_nh: Tensor) -> Tensor:
-        """Return the scores (N, X) of states (N, H)."""
         return self.state(state_nh) @ self.name(self.vectors_xh).T / NAME_SIZE**0.5
 
 

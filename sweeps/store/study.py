@@ -22,8 +22,6 @@ optuna.logging.set_verbosity(optuna.logging.WARNING)  # it logs every new study 
 _checked = set[str]()
 """Databases whose tables are known to be this Optuna's. Each check runs all of Optuna's migration files."""
 _ENGINE: dict[str, Any] = {"pool_pre_ping": True}
-_GLANCE_S = 2.0
-"""Seconds after which a file that is locked counts as such where nobody can wait for it."""
 
 
 class StudyGone(Exception):

@@ -65,7 +65,6 @@ def storage(made: Path, tmp_path: Path) -> Path:
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(PatientConnection, "patience_s", 0.2)
-    monkeypatch.setattr("sweeps.store.study._GLANCE_S", 0.2)
 
 
 @pytest.fixture
