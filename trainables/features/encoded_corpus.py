@@ -35,7 +35,7 @@ class EncodedCorpus:
         self.folder = folder
         self.labels = Labels.from_dict(meta["labels"])
         self.digest: str = meta["digest"]
-        self.planted: int = meta.get("planted", 0)
+        self.planted: int = meta["planted"]
         """The number of canaries, which are the last utterances of train."""
         self.vocabulary_size: int | None = meta["vocabulary_size"]
         """The number of sub-words, for `build_model`; None for CLC."""
@@ -43,7 +43,7 @@ class EncodedCorpus:
         """Counts for the holder of the data."""
         self._table = open_table(folder)
         self._states: States | None = None
-        kinds = ("offsets", "tokens", "tags", "intents", *(["users"] if meta.get("users") else []))
+        kinds = ("offsets", "tokens", "tags", "intents", *(["users"] if meta["users"] else []))
         self._arrays = {
             (split, kind): load_array(folder / f"{split}_{kind}.npy") for split in meta["sizes"] for kind in kinds
         }
