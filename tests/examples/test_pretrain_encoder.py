@@ -17,7 +17,7 @@ from tests.support.encoder_folders import make_encoder
 from tests.support.frozen_heads import model_spec, trial_spec
 from tests.support.public import CORPORA, write_corpora
 from trainables.config import CorpusSpec
-from trainables.corpora import Splits
+from trainables.corpora import Splits, Utterance
 from trainables.corpora.labels import Labels
 from trainables.corpora.overlap import check_corpus, check_utterances
 from trainables.features.encoded_corpus import EncodedCorpus
@@ -139,20 +139,18 @@ def test_the_loss_is_that_of_a_softmax_a_corpus(place: Path, monkeypatch: pytest
 
 
 def test_utterances_without_a_slot_and_replayed_ones_are_kept_in_part() -> None:
-    corpora = list(CORPORA.values())
+    bare, slots = Utterance(("hello", "you"), ("O", "O"), "greet"), Utterance(("play", "jazz"), ("O", "B-what"), "play")
+    corpora = [[bare] * 100 + [slots] * 20, [bare] * 50]
     labels = [Labels.of(one) for one in corpora]
 
-    def kept(slotless: float, names: list[str], replayed: int) -> list[Any]:
-        return example.kept(corpora, labels, Namespace(seed=0, corpora=names, slotless=slotless, replayed=replayed))
+    def numbers(slotless: float, replayed: int, *names: str) -> list[int]:
+        args = Namespace(seed=0, corpora=names, slotless=slotless, replayed=replayed)
+        return np.bincount([number for number, _ in example.kept(corpora, labels, args)], minlength=2).tolist()
 
-    bare = [sum(set(u.tags) == {"O"} for u in one) for one in corpora]
-    assert bare[0] > 10
-    assert len(kept(1.0, [*CORPORA], 0)) == 360
-    assert len(kept(0.0, [*CORPORA], 0)) == 360 - bare[0] - bare[1], "in corpora that have slots"
-    assert 360 - bare[0] - bare[1] < len(kept(0.5, [*CORPORA], 0)) < 360
-    numbers = np.bincount([number for number, _ in kept(1.0, ["both"], 40)], minlength=3)
-    assert numbers[0] == 160
-    assert numbers.sum() == 200
+    assert numbers(1.0, 0, "one", "other") == [120, 50]
+    assert numbers(0.0, 0, "one", "other") == [20, 50], "a corpus without slots is kept whole"
+    assert 20 < numbers(0.5, 0, "one", "other")[0] < 120
+    assert numbers(1.0, 30, "one") == [120, 30]
 
 
 def test_what_has_no_labels_or_no_mask_is_refused(place: Path, tmp_path: Path) -> None:
