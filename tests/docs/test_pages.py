@@ -20,9 +20,8 @@ from trainables.measure.attacks import every_attack
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-DEVELOPMENT = DOCS / "log" / "2026-11-27-development.md"
-"""A page that keeps the names of its time."""
-PAGES = [ROOT / "README.md", *(page for page in sorted(DOCS.rglob("*.md")) if page != DEVELOPMENT)]
+PAGES = [ROOT / "README.md", *(page for page in sorted(DOCS.rglob("*.md")) if page.parent.name != "log")]
+"""All pages but those of the log, which keep the names of their day."""
 PACKAGES = ("edp", "trainables", "sweeps", "dashboards")
 RESULTS = ROOT / "tests" / "benchmarks" / "results"
 WRITTEN = {
