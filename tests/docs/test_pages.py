@@ -31,6 +31,8 @@ WRITTEN = {
     "ledger.json",
     "model.pt",
     "pretraining.json",
+    "tracked.json",
+    "trial.json",
 }
 """Files that the product writes, named without their folder."""
 
