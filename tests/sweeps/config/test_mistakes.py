@@ -93,7 +93,7 @@ def test_a_setting_of_another_kind_of_model_is_said_to_be_unknown_to_this_one() 
 
 def test_an_unknown_setting_in_a_list_is_named() -> None:
     said = refusal("atis_private", "model.features.public=[{nam: snips}]")
-    assert said.startswith("model.features.public.0.nam = snips: unknown setting; did you mean name?")
+    assert said.startswith("model.features.public.0.nam = 'snips': unknown setting; did you mean name?")
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -47,3 +48,10 @@ def test_what_changes_nothing_of_trials_may_change(edit: str, begun: Sweep) -> N
     write_yaml(load_recipe(str(path), [edit])[1], path)
     assert path.read_text() != before
     assert Sweep.existing(begun.folder.parent, begun.name).trials() == begun.trials()
+
+
+def test_a_record_without_digests_is_of_a_version_before_validation_chose_and_is_refused(begun: Sweep) -> None:
+    record = begun.folder / "sweep.json"
+    record.write_text(json.dumps({k: v for k, v in json.loads(record.read_text()).items() if k != "settings"}))
+    with pytest.raises(UserError, match=r"sweep\.json is broken \(settings: Field required\)"):
+        _ = Sweep.existing(begun.folder.parent, begun.name).state
