@@ -68,7 +68,7 @@ format: $(READY)
 lock: $(READY)
 	$(BIN)/python -m pip install --quiet pip-tools
 	$(BIN)/pip-compile --quiet --upgrade --no-emit-index-url --no-emit-find-links --no-emit-trusted-host \
-		--strip-extras --extra dev --extra browser --extra postgres --output-file requirements.lock pyproject.toml
+		--strip-extras --extra dev --extra browser --extra postgres --extra pretraining --output-file requirements.lock pyproject.toml
 	sed -i 's/^\(torch==[0-9.]*\)+cpu/\1/' requirements.lock
 
 clean:

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 from pydantic import BaseModel
 
 from sweeps.config.recipe import Recipe
-from trainables.pretraining.spec import PretrainSpec
 
 PAGE = Path(__file__).with_name("settings.md")
 HEAD = """# All settings
@@ -44,12 +43,7 @@ def page() -> str:
     return "\n".join(
         [
             HEAD,
-            "## Settings of a recipe\n",
-            table(Recipe),
-            "## Settings of a pretraining\n",
-            "These belong to recipes of [`edp-sweep pretrain`](models.md#pretraining-an-encoder-on-public-corpora).",
-            "`--set` takes a list as a whole: `--set 'stages=[{steps: 500}]'`.\n",
-            table(PretrainSpec),
+            table(),
         ]
     )
 

@@ -217,7 +217,7 @@ def snapshot(sweep: Sweep) -> Snapshot:
         axes=drawable(list(found.values())),
         again=again,
         notes=read_notes(sweep),
-        choice=choice_of(sweep, trials),
+        choice=choice_of(sweep),
         plan=plan_of(sweep),
         release=released(sweep),
         headline=tuple(headline(sweep, trials)),

@@ -11,7 +11,6 @@ import numpy as np
 from matplotlib.figure import Figure
 from pydantic import TypeAdapter
 
-from sweeps.config.choice import split_of
 from sweeps.results.confirmed import DECIDE, next_training, over_seeds
 from sweeps.results.front_figure import STYLE, svg
 from sweeps.run.prepare import Prepared
@@ -37,7 +36,7 @@ def survived(point: Point, runs: list[ConfirmedRun]) -> str:
         return f"{few}; {DECIDE} or more are needed."
     mean, ser = over_seeds(trainings, "ser"), point.deciding["ser"]
     words = (
-        f"Over {len(trainings)} new seeds its {split_of(point.metrics)} SER is {mean.mean:.1%}, 95 % interval for "
+        f"Over {len(trainings)} new seeds its validation SER is {mean.mean:.1%}, 95 % interval for "
         f"seeds and utterances {mean.lower:.1%} to {mean.upper:.1%}. "
     )
     # The sweep's value is a single training on the same utterances, so it is compared with other single trainings.

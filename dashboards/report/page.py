@@ -23,7 +23,6 @@ from dashboards.report.questions import Known, Verified, questions
 from dashboards.report.subject import Served, Subject, advice_on, served_models, subject_of
 from edp.ledger import Ledger
 from edp.spec import UserError
-from sweeps.config.choice import split_of
 from sweeps.config.recipe import Recipe
 from sweeps.registry.card import NEIGHBOURS, privacy_tags
 from sweeps.results.confirmed import comparable, confirmed_runs, new_seeds, seeds_words
@@ -99,7 +98,7 @@ def write_report(
         new=False,
     )
     served = served_models(sweep, tracker)
-    subject = subject_of(sweep, served, tracker)
+    subject = subject_of(sweep, served)
     kept = subject.model.folder / _VERIFIED
     if verify is not None and (anew or not kept.is_file()) and (found := verify(subject.spec)) is not None:
         with atomic_write(kept) as partial:
@@ -162,7 +161,6 @@ def _facts(
         "served": served,
         "confirm": sweep.command("confirm"),
         "rule": recommended(sweep),
-        "split": split_of(front[0].metrics),
         "plain": deciding(baseline),
         "front": [_row(point, baseline, tied, new_seeds(sweep, point)) for point in front],
         "baseline": baseline,

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,9 +11,8 @@ from mlflow.exceptions import MlflowException
 
 from edp.spec import UserError
 from sweeps.config.canaries import covered_ledger, covered_metrics, uncovered
-from sweeps.config.choice import split_of
 from sweeps.config.loading import load_config
-from sweeps.results.cost import choice_in
+from sweeps.results.cost import choice_of
 from sweeps.results.recommendation import choose, largest_epsilon, named_point, picked_spec, recommended
 from sweeps.store.picks import Origin, Pick, Trained, final_trainings, read_picks, read_trained
 from sweeps.store.plans import released
@@ -79,7 +76,7 @@ class Subject:
         return f"the settings of {settings}" if self.is_release else settings
 
 
-def subject_of(sweep: Sweep, served: Sequence[Served], tracker: Tracker) -> Subject:
+def subject_of(sweep: Sweep, served: Sequence[Served]) -> Subject:
     """Return the model that a report is about.
 
     This is the champion among the registered versions; else the latest model that a person picked or trained; else the
@@ -89,9 +86,7 @@ def subject_of(sweep: Sweep, served: Sequence[Served], tracker: Tracker) -> Subj
         UserError: if the sweep has no complete trial.
     """
     by_uri = {one.uri: one for one in served}
-    found = sorted(
-        _candidates(sweep, by_uri, tracker), key=lambda one: one[0]
-    )  # stable: of one second, trainings come last
+    found = sorted(_candidates(sweep), key=lambda one: one[0])  # stable: of one second, trainings come last
     subjects = [replace(subject, served=by_uri.get(uri or "")) for _, uri, subject in found]
     champions = [one for one in subjects if one.served is not None and "champion" in one.served.aliases]
     if subjects:
@@ -105,7 +100,7 @@ def subject_of(sweep: Sweep, served: Sequence[Served], tracker: Tracker) -> Subj
     return _of_point(sweep, "Recommended" if recommended(sweep).point else "Not recommended, but shown", point)
 
 
-def _candidates(sweep: Sweep, served: Mapping[str, Served], tracker: Tracker) -> list[tuple[str, str | None, Subject]]:
+def _candidates(sweep: Sweep) -> list[tuple[str, str | None, Subject]]:
     """Return the models that a person picked or trained, each with its time and the URI of its registered version."""
     release = released(sweep)
     found: list[tuple[str, str | None, Subject]] = []
@@ -115,7 +110,7 @@ def _candidates(sweep: Sweep, served: Mapping[str, Served], tracker: Tracker) ->
         if point is not None:
             found.append((pick.at, pick.model, _of_point(sweep, "Picked", point, pick)))
     for folder, origin in final_trainings(sweep).items():
-        trained = read_trained(folder) or _tracked(tracker, served.get(origin.model or ""))
+        trained = read_trained(folder)
         if trained is None or (release is not None and folder == release.folder):
             continue
         try:
@@ -124,21 +119,6 @@ def _candidates(sweep: Sweep, served: Mapping[str, Served], tracker: Tracker) ->
             continue
         found.append((trained.at, origin.model, _of_training(folder, origin, trained, settings, picks)))
     return found
-
-
-def _tracked(tracker: Tracker, served: Served | None) -> Trained | None:
-    """Return the result of a registered training that kept none in its folder, from its run in MLflow."""
-    if served is None:
-        return None
-    run = tracker.client.get_run(served.run_id)
-    return Trained(
-        at=datetime.fromtimestamp((run.info.end_time or 0) / 1000, UTC).isoformat(timespec="seconds"),
-        run_id=served.run_id,
-        metrics={"epsilon": math.inf, "epsilon_paper": math.inf} | run.data.metrics,  # MLflow has no infinite metrics
-        trained_on=tuple(run.data.tags.get("trained_on", "train").split("+")),
-        examples=None,
-        choice=served.choice,
-    )
 
 
 def _picked(sweep: Sweep, pick: Pick, release: Point | None) -> Point | None:
@@ -152,7 +132,7 @@ def _picked(sweep: Sweep, pick: Pick, release: Point | None) -> Point | None:
 
 
 def _of_point(sweep: Sweep, kind: str, point: Point, pick: Pick | None = None) -> Subject:
-    choice = choice_in(sweep, split_of(point.metrics), pick.limits if pick else ())
+    choice = choice_of(sweep, pick.limits if pick else ())
     is_release = point.recipe.corpus != sweep.recipe.corpus
     return Subject(kind, point, point, picked_spec(point), choice, is_release, pick)
 

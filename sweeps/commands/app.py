@@ -17,21 +17,16 @@ from typer.core import TyperGroup
 from edp.spec import UserError
 from sweeps.commands.account import account_command
 from sweeps.commands.attack import attack_command
-from sweeps.commands.bench import bench
 from sweeps.commands.check import check_command
 from sweeps.commands.cluster import cluster
 from sweeps.commands.confirm import confirm_command
 from sweeps.commands.console import complain, warnings_as_notes
 from sweeps.commands.data import data
 from sweeps.commands.epsilon import epsilon_command
-from sweeps.commands.forecast import forecast_command
 from sweeps.commands.front import front_command
 from sweeps.commands.pick import pick_command
 from sweeps.commands.plan import plan_command
-from sweeps.commands.pretrain import pretrain_command
-from sweeps.commands.repair import repair_command
 from sweeps.commands.run import resume_command, run_command
-from sweeps.commands.schema_only import schema_only_command
 from sweeps.commands.status import list_command, status_command
 from sweeps.commands.stopping import SweepStopped
 from sweeps.commands.train import train_command
@@ -64,10 +59,18 @@ RUNNING, CHOOSING, GUARANTEE, DATA, OTHER = (
     "Run a sweep",
     "Choose and release",
     "Check a guarantee",
-    "Corpora and encoders",
-    "Machines and mishaps",
+    "Corpora",
+    "Machines",
 )
 """The groups of commands in `--help`."""
+REMOVED = {
+    "bench": "python -m tests.benchmarks.step, and python -m tests.benchmarks.tables for Table 2, in a clone",
+    "forecast": "a sweep at the other ε",
+    "pretrain": "python examples/pretrain_encoder.py",
+    "repair": "a backup of study.db",
+    "schema-only": "front, whose row `schema` has its figures",
+}
+"""What to take in place of a command that was removed."""
 
 for _group, _name, _command in (  # in the order of `--help`
     (RUNNING, "run", run_command),
@@ -78,19 +81,15 @@ for _group, _name, _command in (  # in the order of `--help`
     (CHOOSING, "confirm", confirm_command),
     (CHOOSING, "pick", pick_command),
     (CHOOSING, "train", train_command),
-    (CHOOSING, "forecast", forecast_command),
     (GUARANTEE, "plan", plan_command),
     (GUARANTEE, "epsilon", epsilon_command),
     (GUARANTEE, "account", account_command),
     (GUARANTEE, "attack", attack_command),
     (GUARANTEE, "verify", verify_command),
     (GUARANTEE, "check", check_command),
-    (DATA, "schema-only", schema_only_command),
-    (DATA, "pretrain", pretrain_command),
-    (OTHER, "repair", repair_command),
 ):
     app.command(_name, rich_help_panel=_group)(_command)
-for _group, _name, _commands in ((DATA, "data", data), (OTHER, "cluster", cluster), (OTHER, "bench", bench)):
+for _group, _name, _commands in ((DATA, "data", data), (OTHER, "cluster", cluster)):
     app.add_typer(_commands, name=_name, rich_help_panel=_group)
 
 
@@ -162,6 +161,9 @@ def mistyped(error: typer.TyperException) -> str:
         return message
     allowed: list[str] = []
     if message.startswith("No such command"):
+        name = message.split("'")[1]
+        if name in REMOVED:
+            return f"{name}: removed; use {REMOVED[name]}"
         allowed = context.command.list_commands(context)
     elif hasattr(error, "option_name"):
         allowed = [name for one in context.command.get_params(context) for name in one.opts if name.startswith("--")]

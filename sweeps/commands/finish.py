@@ -59,7 +59,7 @@ def finish(sweep: Sweep, recipe: Recipe, tracker: Tracker, state: str, progress:
         tracker.tag(run, {"pareto": str(run in now).lower()})
     tracker.log(record.run_id, Figures(_metrics(sweep, recipe, trials, front)))
     note = run_note(sweep, recipe, trials, front, tracker.experiment_id)
-    if not recipe.search.secret:  # a sweep by an earlier version has no view
+    if not recipe.search.secret:
         tracker.keep_view(sweep.name, trials_view(sweep.name, recipe))
     tracker.tag(record.run_id, {"state": "interrupted" if state == "running" else state, NOTE: note})
     tracker.end(record.run_id, {"finished": "FINISHED", "failed": "FAILED"}.get(state, "KILLED"))

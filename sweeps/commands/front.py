@@ -10,7 +10,6 @@ from rich.table import Table
 
 from sweeps.commands.console import out, print_json
 from sweeps.commands.options import RUNS, Json, Name, Storage, TrackingUri, named
-from sweeps.config.choice import OLD, split_of
 from sweeps.text.columns import (
     SCHEMA_ONLY,
     SER_HEADS,
@@ -77,7 +76,7 @@ def front_document(sweep: Sweep) -> dict[str, Any]:
         "cost": sweep_cost(trials, sweep.record.baseline, recipe),
         "baseline": baseline_document(sweep),
         "schema_only": sweep.record.schema_only,
-        "choice": choice_of(sweep, trials),
+        "choice": choice_of(sweep),
         "epsilon_of_sweep": epsilon_of_sweep(sweep, trials),
         "epsilon_user_of_sweep": epsilon_user_of_sweep(sweep, trials),
         **labels_field(private_corpus(sweep)),
@@ -198,7 +197,7 @@ def _caption(
     metrics = [point.metrics for point in front]
     return (
         ("2@3: trial 2 after epoch 3. " if any("@" in point.name for point in front) else "")
-        + (OLD if "test" in {split_of(point.metrics) for point in front} else "MIA: with validation utterances. ")
+        + "MIA: with validation utterances. "
         + ("ΔSER, ΔMIA: test SER and MIA AUC against the SGD baseline. " if changes else "")
         + ("New seeds: mean validation SER of `confirm`. " if again else "")
         + ("±: half the 95 % interval. " if intervals or again else "")

@@ -32,7 +32,6 @@ from sweeps.commands.options import (
 )
 from sweeps.commands.options import Point as PointName
 from sweeps.config.canaries import uncovered
-from sweeps.config.choice import split_of
 from sweeps.config.loading import as_yaml
 from sweeps.store.storage import train_line
 from sweeps.text.figures import (
@@ -92,14 +91,14 @@ def pick_command(
     wanted = Wanted(output, model_name, called, with_encoder, force, require_guarantee, tracking_uri)
     load("sweeps.tracking.tracker")
     from sweeps.results.confirmed import new_seeds, seeds_words
-    from sweeps.results.cost import choice_in
+    from sweeps.results.cost import choice_of
     from sweeps.store.plans import released
 
     sweep = named(storage, name)
     given = {k: v for k, v in limits.items() if v is not None}
     with busy("registering the model" if model_name else "writing the configuration") as quiet:
         picked, why, model = pick_point(sweep, given, wanted, point, functools.partial(ask_to_register, quiet=quiet))
-    choice = choice_in(sweep, split_of(picked.metrics), given)
+    choice = choice_of(sweep, given)
     again = new_seeds(sweep, picked)
     if as_json:
         about = {
@@ -287,7 +286,7 @@ def keep(
 def _configuration(sweep: Sweep, point: Point, wanted: Wanted) -> str:
     """Return the text of the configuration's file."""
     from sweeps.results.confirmed import new_seeds, seeds_words
-    from sweeps.results.cost import choice_in
+    from sweeps.results.cost import choice_of
     from sweeps.results.headline import configuration_of
     from sweeps.store.picks import heading_of
 
@@ -302,7 +301,7 @@ def _configuration(sweep: Sweep, point: Point, wanted: Wanted) -> str:
         f"{heading_of(sweep.name, point.trial, point.epoch, point.run_id)}\n"
         f"{measured_on}{seen}test SER {metrics['ser']:.1%}, MIA AUC {point.deciding['mia_auc']:.3f}.\n"
         f"{', '.join(epsilon_words(metrics))}, at δ = {metrics['delta']:g}.\n"
-        f"The configuration was {choice_in(sweep, split_of(metrics))}.\n"
+        f"The configuration was {choice_of(sweep)}.\n"
         f"{''.join(f'{words[0].upper()}{words[1:]}.{chr(10)}' for words in filter(None, remarks))}"
         f"Train it again with: {train_line(file, storage=storage, tracking_uri=uri)}"
     )

@@ -28,8 +28,8 @@ from sweeps.text.terminal import print_line
 from trainables.config import CorpusSpec
 from trainables.corpora import load_corpus
 from trainables.corpora.labels import TASKS, task_of
+from trainables.corpora.overlap import check_public
 from trainables.corpora.types import Splits
-from trainables.pretraining.overlap import check_public
 
 if TYPE_CHECKING:
     from sweeps.config.pricing import Prices, SelectionStrategy

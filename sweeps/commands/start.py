@@ -18,7 +18,6 @@ from sweeps.commands.attack_run import attack_front, not_attacked
 from sweeps.commands.finish import finish
 from sweeps.commands.stopping import SweepStopped, how_to_go_on
 from sweeps.config.canaries import check_canaries
-from sweeps.config.choice import OLD, split_of
 from sweeps.config.configurations import trials_that_run
 from sweeps.config.loading import load_recipe
 from sweeps.config.random_stopping import draw_number
@@ -56,8 +55,8 @@ from sweeps.tracking.store import check_store
 from sweeps.tracking.tracker import Tracker
 from trainables.config import TrialSpec
 from trainables.corpora import load_corpus
+from trainables.corpora.overlap import check_public
 from trainables.corpora.types import Splits
-from trainables.pretraining.overlap import check_public
 from trainables.records.files import disk_full
 from trainables.records.job import TrialStopped
 from trainables.workers.client import death_in
@@ -204,7 +203,7 @@ def resume_sweep(
     """
     with progress.doing("reading the sweep"), driver_lock(sweep.folder, sweep.name):
         record, recipe = sweep.record, sweep.recipe
-        sweep.told(recipe)  # raises if the study has lost trials, which would otherwise run again
+        sweep.restore_ledgers()  # raises if the study has lost trials, which would otherwise run again
         uri = check_store(tracking_uri) if tracking_uri is not None else record.tracking_uri
         artifacts = sweep.folder.parent / "mlflow-artifacts"
         tracker = Tracker(uri, record.recipe, artifacts, progress.say, new=False)
@@ -238,8 +237,6 @@ def resume_sweep(
             progress.say(f"sweep {sweep.name}: {placed.line}; Ray's log: {sweep.log}")
             sweep.update(state="running", pid=os.getpid(), error=None, end_due=True, wanted=wanted, **moved)
             tracker.reopen(record.run_id)
-            if any(split_of(point.metrics) == "test" for trial in sweep.trials() for point in trial.points):
-                progress.say(f"{OLD}They are now compared with validation figures of new trials.")
             run_to_end(sweep, recipe, prepared, corpora, placed, tracker, progress, part_of or sweep.command("resume"))
     return sweep
 

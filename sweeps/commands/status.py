@@ -130,7 +130,7 @@ def sweep_document(sweep: Sweep) -> dict[str, Any]:
         "budget": recipe.budget.model_dump(exclude_none=True) if recipe.budget is not None else None,
         "baseline": baseline_document(sweep),
         "front": list(dict.fromkeys(point.trial for point in front)),
-        "choice": choice_of(sweep, trials),
+        "choice": choice_of(sweep),
         "epsilon_of_sweep": epsilon_of_sweep(sweep, trials),
         "epsilon_user_of_sweep": epsilon_user_of_sweep(sweep, trials),
         "released_corpus": plan.recipe.corpus.name if plan is not None else None,

@@ -333,7 +333,7 @@ def _choice(origin: Origin | None, spec: TrialSpec, storage: Path, with_valid: b
         sweep = Sweep.existing(storage, origin.sweep)
         chosen_here = _same_people(origin, spec, storage)
         try:
-            words = choice_of(sweep, sweep.trials()) if chosen_here else chosen_on(sweep.recipe.corpus.name)
+            words = choice_of(sweep) if chosen_here else chosen_on(sweep.recipe.corpus.name)
         except UserError:
             words = f"chosen in sweep {origin.sweep}, which cannot be read, so nothing says whether ε covers the choice"
     return f"{words}; {holds_for(chosen_here)}" if with_valid and spec.training.method != "sgd" else words

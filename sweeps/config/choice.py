@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from sweeps.text.figures import enumerated
@@ -13,34 +13,25 @@ if TYPE_CHECKING:
 GIVEN = "given, not chosen by a sweep that is known here, so nothing says whether ε covers the choice"
 """The words for a configuration that comes from no sweep."""
 
-OLD = "A version before validation chose made this sweep: its test figures chose. "
-"""The remark on a sweep whose records have no figures of the validation split."""
-
 _READ = {"mia_auc": "MIA AUC", "mia_tpr_at_1pct_fpr": "MIA TPR at 1 % FPR"}
 """Figures that are read off training utterances without noise."""
 
 
-def split_of(metrics: Mapping[str, float]) -> str:
-    """Return the split whose figures choose: of sweeps by earlier versions, the test split."""
-    return "validation" if "valid_ser" in metrics else "test"
-
-
-def chosen_in(search: SearchSpec, split: str = "validation", limits: Iterable[str] = ()) -> str:
+def chosen_in(search: SearchSpec, limits: Iterable[str] = ()) -> str:
     """Return what chooses among the trials of a sweep, and whether an ε covers that.
 
     A validation SER is computed from a noisy model and validation utterances: the ε of all models covers it for the
     training utterances, and none does for the validation utterances. An attack reads training utterances themselves.
 
     Args:
-        split: the split whose figures choose (`split_of`).
         limits: names of metrics with a limit, which choose too.
     """
     attacks = [words for name, words in _READ.items() if name in (*search.objectives, *limits)]
-    by = f"chosen by {enumerated([f'{split} SER', *attacks])} of the private corpus"
+    by = f"chosen by {enumerated(['validation SER', *attacks])} of the private corpus"
     if attacks:
         return f"{by}, which no ε covers"
     covering = "ε" if search.secret else "the ε of all trainings together"
-    return f"{by}: {covering} covers the choice for training utterances, no ε does for {split} utterances"
+    return f"{by}: {covering} covers the choice for training utterances, no ε does for validation utterances"
 
 
 def chosen_on(corpus: str) -> str:

@@ -19,13 +19,11 @@ from sweeps.text.paths import as_path, folder_name, is_name, short
 from sweeps.text.secrets import redacted
 from trainables.config import TrialSpec
 from trainables.corpora import PUBLIC, SCHEMAS, corpus_in
-from trainables.pretraining.spec import PretrainSpec
 from trainables.records import yaml_files
 from trainables.records.files import atomic_write
 from trainables.records.yaml_files import CheckedMappings, DuplicateKey
 
 RECIPES = Path(__file__).parents[1] / "recipes"
-PRETRAINING = RECIPES / "pretraining"
 
 Spec = TypeVar("Spec", bound=BaseModel)
 
@@ -45,9 +43,9 @@ for _each in (_Reader, _Writer):
     )
 
 
-def recipe_names(folder: Path = RECIPES) -> list[str]:
-    """Return the names of the project's recipes in `folder`, which is `RECIPES` or `PRETRAINING`."""
-    return sorted(path.stem for path in folder.glob("*.yaml"))
+def recipe_names() -> list[str]:
+    """Return the names of the project's recipes."""
+    return sorted(path.stem for path in RECIPES.glob("*.yaml"))
 
 
 def load_recipe(name: str, overrides: list[str]) -> tuple[str, Recipe]:
@@ -59,21 +57,12 @@ def load_recipe(name: str, overrides: list[str]) -> tuple[str, Recipe]:
     Raises:
         UserError: in one line, with the field, the value and what is allowed.
     """
-    return _load(Recipe, RECIPES, name, overrides)
+    path = _recipe_file(name)
+    return folder_name(path.stem), _validated(Recipe, read_yaml(path), overrides)
 
 
-def load_pretraining(name: str, overrides: list[str]) -> tuple[str, PretrainSpec]:
-    """Load a pretraining recipe, as `load_recipe`."""
-    return _load(PretrainSpec, PRETRAINING, name, overrides)
-
-
-def _load(kind: type[Spec], folder: Path, name: str, overrides: list[str]) -> tuple[str, Spec]:
-    path = _recipe_file(name, folder)
-    return folder_name(path.stem), _validated(kind, read_yaml(path), overrides)
-
-
-def _recipe_file(name: str, folder: Path) -> Path:
-    if is_name(name) and (ours := folder / f"{name}.yaml").is_file():
+def _recipe_file(name: str) -> Path:
+    if is_name(name) and (ours := RECIPES / f"{name}.yaml").is_file():
         return ours
     try:
         path = as_path(name)
@@ -82,7 +71,7 @@ def _recipe_file(name: str, folder: Path) -> Path:
     if not path.is_file():
         raise UserError(
             f"recipe = {name!r}: no such recipe and no such file; "
-            f"{suggestion(name, recipe_names(folder))} (or a path to a YAML file)"
+            f"{suggestion(name, recipe_names())} (or a path to a YAML file)"
         )
     return path
 

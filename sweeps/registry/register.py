@@ -16,10 +16,10 @@ from mlflow.models import Model
 
 from edp.spec import UserError
 from sweeps.config.canaries import uncovered
-from sweeps.config.choice import GIVEN, split_of
+from sweeps.config.choice import GIVEN
 from sweeps.registry.bundle import answering, quiet, save
 from sweeps.registry.card import model_card, privacy_tags
-from sweeps.results.cost import choice_in, epsilon_of_sweep
+from sweeps.results.cost import choice_of, epsilon_of_sweep
 from sweeps.results.recommendation import picked_spec
 from sweeps.run.prepare import locate
 from sweeps.store.picks import Pick
@@ -103,7 +103,7 @@ def register_point(
         with_encoder=with_encoder,
         alias=alias,
         picked=picked,
-        choice=choice_in(sweep, split_of(point.metrics), picked.limits if picked else ()),
+        choice=choice_of(sweep, picked.limits if picked else ()),
         examples=record.examples if plan is None else plan.examples,
     )
 

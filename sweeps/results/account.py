@@ -22,7 +22,7 @@ from sweeps.config.spending import Spending, of_best, of_ledger, together, toget
 from sweeps.store.activities import Activity, activities
 from sweeps.store.same_corpus import CorpusComparison, KnownCorpus
 from sweeps.text.figures import enumerated
-from trainables.pretraining.overlap import is_shared, pretrained_on, seen_by
+from trainables.corpora.overlap import is_shared, pretrained_on, seen_by
 
 DELTA = 5e-4
 """The δ of an account of trainings that name none: the recipes' default."""

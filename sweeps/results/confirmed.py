@@ -16,7 +16,6 @@ import numpy as np
 from scipy.stats import t as student
 
 from sweeps.config.canaries import covered_metrics
-from sweeps.config.choice import split_of
 from sweeps.store.activities import CONFIRM
 from sweeps.store.records import ConfirmedRun, Point, TrialRecord
 from sweeps.store.sweep import Sweep
@@ -178,4 +177,4 @@ def seeds_words(again: Metrics) -> str:
         for name, words, form in (("ser", "SER", ".1%"), ("mia_auc", "MIA AUC", ".3f"), (TPR, "MIA TPR", ".1%"))
         if name in figures
     ]
-    return f"mean over {figures[SEEDS]:.0f} new seeds, with 95 % intervals: {split_of(again)} {', '.join(said)}"
+    return f"mean over {figures[SEEDS]:.0f} new seeds, with 95 % intervals: validation {', '.join(said)}"

@@ -15,7 +15,7 @@ from typing import Any
 from edp.accounting.selection import composed_epsilon, composed_epsilon_user
 from edp.ledger import Ledger
 from sweeps.config.canaries import covered_ledger, uncovered
-from sweeps.config.choice import chosen_in, chosen_on, split_of
+from sweeps.config.choice import chosen_in, chosen_on
 from sweeps.config.loading import load_config
 from sweeps.config.pricing import epsilon_of_best
 from sweeps.config.recipe import Recipe
@@ -151,23 +151,17 @@ def cost_line(sweep: Sweep, trials: list[TrialRecord]) -> str:
     whole = "ε of the whole sweep" if plan_of(sweep) is None else "ε in all"
     remarks = [uncovered(sweep.recipe)] if plan_of(sweep) is None else []
     said = "".join(f"; {words}" for words in [*remarks, *labels_remark(private_corpus(sweep))] if words)
-    return f"{whole} ({what_counts(sweep)}): {value}{of_user}{said}; a configuration is {choice_of(sweep, trials)}"
+    return f"{whole} ({what_counts(sweep)}): {value}{of_user}{said}; a configuration is {choice_of(sweep)}"
 
 
-def choice_of(sweep: Sweep, trials: list[TrialRecord], limits: Iterable[str] = ()) -> str:
+def choice_of(sweep: Sweep, limits: Iterable[str] = ()) -> str:
     """Return what chooses among the trials of a sweep, and whether an ε covers that.
 
     Args:
         limits: names of metrics with a limit.
     """
-    splits = {split_of(point.metrics) for trial in trials for point in trial.points}
-    return choice_in(sweep, "test" if "test" in splits else "validation", limits)
-
-
-def choice_in(sweep: Sweep, split: str, limits: Iterable[str] = ()) -> str:
-    """Return what `choice_of` does, for the split whose figures choose."""
     search, corpus = sweep.recipe.search, sweep.recipe.corpus.name
-    chosen = chosen_on(corpus) if plan_of(sweep) is not None else chosen_in(search, split, limits)
+    chosen = chosen_on(corpus) if plan_of(sweep) is not None else chosen_in(search, limits)
     return f"{chosen}; the search began at points of {search.points_from}" if search.points_from else chosen
 
 

@@ -14,7 +14,6 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.transforms import Bbox
 
-from sweeps.config.choice import split_of
 from sweeps.config.parts import Objective, metric_of, objective_values
 from sweeps.results.front import epsilon_varies, mechanisms
 from sweeps.store.records import Point
@@ -75,12 +74,12 @@ def front_svg(
         if chosen is not None:
             _scatter(axes, [chosen], x, y, {}, marker="o", s=190, facecolors="none", edgecolors=_CHOSEN, linewidths=1.6)
         if shades:
-            figure.colorbar(drawn, ax=axes, label=_label_of(colour, points))
+            figure.colorbar(drawn, ax=axes, label=_label_of(colour))
         elif colour == "log10_epsilon" and points:
             axes.set_title(f"all at ε = {epsilon_text(points[0].metrics['epsilon'])}", loc="right", fontsize=9)
         _draw_baseline(axes, *objective_values((x, y), deciding(baseline or {})))
-        axes.set_xlabel(f"{_label_of(x, points)} (lower is better)")
-        axes.set_ylabel(f"{_label_of(y, points)} (lower is better)")
+        axes.set_xlabel(f"{_label_of(x)} (lower is better)")
+        axes.set_ylabel(f"{_label_of(y)} (lower is better)")
         for axis, name in ((axes.xaxis, x), (axes.yaxis, y)):
             if name == "ser":
                 axis.set_major_formatter(mpl.ticker.PercentFormatter(1))
@@ -88,10 +87,10 @@ def front_svg(
         return svg(figure)
 
 
-def _label_of(objective: Objective, points: Sequence[Point]) -> str:
+def _label_of(objective: Objective) -> str:
     """Return the label of an axis, with the split that an estimate is of."""
     estimated = objective == metric_of(objective)
-    return f"{AXES[objective]}, {split_of(points[0].metrics)}" if estimated and points else AXES[objective]
+    return f"{AXES[objective]}, validation" if estimated else AXES[objective]
 
 
 def svg(figure: Figure) -> str:

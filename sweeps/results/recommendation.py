@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from statistics import NormalDist
 
 from edp.spec import UserError
-from sweeps.config.choice import split_of
 from sweeps.config.parts import Objective
 from sweeps.config.recipe import Recipe
 from sweeps.results.confirmed import SEEDS, comparable
@@ -168,7 +167,7 @@ def _why(
     leakage: Objective | None,
     which: str,
 ) -> str:
-    mine, ser = figures[found.name], f"{split_of(found.metrics)} SER"
+    mine, ser = figures[found.name], "validation SER"
     luckier = [p for p in fitting if figures[p.name]["ser"] < mine["ser"]]
     if len(safe) == 1:
         words = f"Trial {found.name} ({ser} {mine['ser']:.1%}) is the front's only configuration{which}."

@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import optuna
-from optuna.trial import TrialState
 from ray.tune.search import Searcher
 
 from sweeps.config.loading import write_yaml
@@ -33,7 +32,7 @@ from sweeps.run.watch import notice
 from sweeps.store.picks import heading_of
 from sweeps.store.records import number_of
 from sweeps.store.sweep import Sweep
-from sweeps.store.trial_file import FEATURES, digests, keep_trial
+from sweeps.store.trial_file import FEATURES, digests
 from sweeps.tracking.backfill import SyncedRuns
 from sweeps.tracking.job_run import JobRun, corpus_inputs, open_refused_run, open_trial_run, trial_run_name
 from sweeps.tracking.tracker import Tracker
@@ -268,7 +267,7 @@ class Driver(Searcher):
         tell_refusal(self._study, asked, refusal, run_id)
 
     def _begin(self, suggestion: Suggestion, asked: optuna.Trial) -> None:
-        """Write everything that `resume` and `repair` need if this process dies after this point."""
+        """Write everything that `resume` needs if this process dies after this point."""
         asked.set_user_attr("params", suggestion.params)
         folder = self._sweep.trial_folder(suggestion.number)
         begin_folder(folder)
@@ -276,7 +275,6 @@ class Driver(Searcher):
         number = 0 if self._recipe.search.secret else suggestion.number
         heading = heading_of(self._sweep.name, number, suggestion.spec.training.epochs)
         write_yaml(suggestion.spec, folder / "config.yaml", f"{heading} Trains with: edp-sweep train config.yaml")
-        keep_trial(asked, folder, TrialState.RUNNING)
         self._show(suggestion.number, "waiting", suggestion.params)
 
     def _start(self, trial: _Trial) -> None:
@@ -320,7 +318,6 @@ class Driver(Searcher):
             self._spent.hear(number, result.metrics if result else curve[-1])
         ended = set_outcome(asked, outcome, ledger, curve, self._recipe.search.objectives)
         self._failures = [*self._failures, ended.failure] if ended.failure is not None else []
-        keep_trial(asked, folder, ended.state, ended.values)
         self._study.tell(asked, ended.values, state=ended.state)
         if result:
             discard_checkpoint(folder)

@@ -20,6 +20,7 @@ from trainables.config import BERTSpec, CanariesSpec, CLCSpec, CorpusSpec, Trial
 from trainables.config.keys import NO_EFFECT, cache_key, identity
 from trainables.corpora import corpus_digest, is_generated, load_corpus
 from trainables.corpora.labels import Labels, Task, for_task, task_of
+from trainables.corpora.overlap import check_corpus, check_public, check_utterances, public_corpora
 from trainables.corpora.schema import public_text, schema_of
 from trainables.corpora.types import UNKNOWN, Splits
 from trainables.features.embeddings import WordVectors
@@ -28,7 +29,6 @@ from trainables.features.encoding import encode
 from trainables.features.states import has_states
 from trainables.measure.attacks.canary import make_canaries, plant, toss_coins
 from trainables.measure.attacks.shadow import fit_attack, save_attack
-from trainables.pretraining.overlap import check_corpus, check_public, check_utterances, public_corpora
 from trainables.records.files import read_json, reading
 from trainables.records.job import TrialError, TrialJob, TrialResult, TrialStopped
 from trainables.records.pareto import Metrics
@@ -210,9 +210,7 @@ def encode_missing(
         encode(corpus, spec.model, folder, features=features, text=text, progress=progress)
     _searched(spec, prepared).touch()
     counts = EncodedCorpus.open(prepared.corpus).label_counts
-    if counts is None:  # of an earlier version
-        say(f"labels of {spec.corpus.name}: edp-sweep data check counts them")
-    elif counts.matter and not (is_generated(spec.corpus) and spec.corpus.schema is None):
+    if counts.matter and not (is_generated(spec.corpus) and spec.corpus.schema is None):
         say(f"labels of {spec.corpus.name}: {counts.words()}")
     check_nodes(_read_by_workers(spec, prepared))
     ensure_states((prepared.corpus, prepared.shadow), (spec.model, *(trial.model for trial in trials)), say)

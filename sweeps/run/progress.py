@@ -18,7 +18,6 @@ from rich.segment import SegmentLines
 from rich.spinner import Spinner
 from rich.table import Table
 
-from sweeps.config.choice import split_of
 from sweeps.run.display import Display
 from sweeps.text.columns import SER_HEADS, auc_cell, epsilon_cells, epsilon_heads, epsilon_legend, ser_cell
 from sweeps.text.figures import epsilon_words, params_text
@@ -251,7 +250,7 @@ class Progress:
             return row.reason
         seen = deciding(row.metrics)
         figures = (
-            f"{split_of(row.metrics)} SER {seen['ser']:.1%}, MIA AUC {seen['mia_auc']:.3f}, "
+            f"validation SER {seen['ser']:.1%}, MIA AUC {seen['mia_auc']:.3f}, "
             f"{', '.join(epsilon_words(row.metrics))}, {row.metrics['trial_seconds']:.0f} s; {self._left()}"
         )
         return f"{row.reason}; {figures}" if row.reason else figures

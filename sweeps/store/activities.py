@@ -23,7 +23,7 @@ from sweeps.store.same_corpus import KnownCorpus
 from sweeps.store.sweep import Sweep, all_sweeps
 from sweeps.text.figures import enumerated
 from trainables.config import TrialSpec
-from trainables.pretraining.overlap import public_corpora
+from trainables.corpora.overlap import public_corpora
 from trainables.records.epochs import read_curve
 from trainables.records.files import read_json_if_any
 

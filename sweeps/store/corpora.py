@@ -13,7 +13,7 @@ from pathlib import Path
 from edp.spec import UserError
 from trainables.config import CorpusSpec, TrialSpec
 from trainables.corpora import corpus_digest
-from trainables.pretraining.overlap import public_corpora
+from trainables.corpora.overlap import public_corpora
 from trainables.records.files import atomic_write, read_json_if_any
 
 CORPORA = "corpora.json"

@@ -79,7 +79,7 @@ class Trained(Frozen):
 
 
 def read_trained(folder: Path) -> Trained | None:
-    """Return the result of a training; None if it has not ended, or ended before results were kept."""
+    """Return the result of a training; None if it has not ended."""
     return read_json_if_any(folder / RESULT, Trained)
 
 

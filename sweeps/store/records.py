@@ -64,8 +64,8 @@ class SweepRecord(Frozen):
     """True from the start of a driver until MLflow has the sweep's end. If the driver has died, the end is missing."""
     examples: int | None = None
     """Training utterances."""
-    settings: dict[str, str] | None = None
-    """Digests of the recipe's settings (`sweeps.store.settings`); None: written before they were kept."""
+    settings: dict[str, str]
+    """Digests of the recipe's settings (`sweeps.store.settings`)."""
     released_run_id: str | None = None
     """The run of the one trial that a sweep with a secret number of trials releases."""
 

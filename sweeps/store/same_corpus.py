@@ -17,8 +17,8 @@ import numpy as np
 from edp.spec import UserError
 from trainables.config import CorpusSpec
 from trainables.corpora import corpus_digest, is_generated, load_corpus
+from trainables.corpora.overlap import hashes_of, is_shared
 from trainables.corpora.types import Utterance
-from trainables.pretraining.overlap import hashes_of, is_shared
 
 _WHOLE = {"schema": None, "seed": 0, "utterances": None, "split": "paper", "budget": None}
 """Settings of a corpus without schema, sample and split."""

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-import sqlite3
-from contextlib import closing, suppress
+from contextlib import suppress
 from typing import Any
 
 import optuna
@@ -23,8 +22,6 @@ optuna.logging.set_verbosity(optuna.logging.WARNING)  # it logs every new study 
 _checked = set[str]()
 """Databases whose tables are known to be this Optuna's. Each check runs all of Optuna's migration files."""
 _ENGINE: dict[str, Any] = {"pool_pre_ping": True}
-_GLANCE_S = 2.0
-"""Seconds after which a file that is locked counts as such where nobody can wait for it."""
 
 
 class StudyGone(Exception):
@@ -93,23 +90,6 @@ def delete_study(url: str, name: str) -> None:
     """
     with suppress(KeyError):
         optuna.delete_study(study_name=name, storage=study_storage(url))
-
-
-def check_unlocked(url: str) -> None:
-    """Raise if another process has locked the SQLite file at `url`, which may be missing or broken.
-
-    Raises:
-        UserError: naming the file.
-    """
-    file = sqlite_file(os.path.expandvars(url))
-    if file is None or not file.is_file():
-        return
-    try:
-        with closing(sqlite3.connect(file, timeout=_GLANCE_S)) as connection:
-            connection.execute("BEGIN IMMEDIATE")
-    except sqlite3.Error as error:
-        if is_locked(error):
-            raise UserError(_not_now(error, url)) from None
 
 
 def _not_now(error: BaseException, url: str) -> str:

@@ -14,12 +14,13 @@ from typing import Any
 from optuna.trial import FrozenTrial, TrialState
 from pydantic import ValidationError
 
+from edp.ledger import Ledger
 from edp.spec import UserError
 from sweeps.config.loading import read_yaml, write_yaml
 from sweeps.config.recipe import Recipe
 from sweeps.store.lock import is_free, is_held
-from sweeps.store.records import REPEATED, SweepRecord, TrialRecord, number_of, tracked_as, trial_record
-from sweeps.store.settings import check_settings, digests_of
+from sweeps.store.records import REPEATED, SweepRecord, TrialRecord, known_ledger, number_of, tracked_as, trial_record
+from sweeps.store.settings import check_settings
 from sweeps.store.storage import check_storage, relative_store, store_here
 from sweeps.store.study import StudyGone, delete_study, read_study
 from sweeps.store.trial_file import keep_released, read_trial
@@ -27,6 +28,7 @@ from sweeps.text.errors import one_line
 from sweeps.text.paths import check_name, is_name, sqlite_url
 from sweeps.text.secrets import HIDDEN, redacted
 from sweeps.text.terminal import command_line
+from trainables.records.epochs import LEDGER, write_ledger
 from trainables.records.files import BrokenFile, atomic_write, read_json
 
 RECORD, RECIPE = "sweep.json", "recipe.yaml"
@@ -126,7 +128,7 @@ class Sweep:
         except ValidationError as error:
             raise UserError(f"{path} is broken ({one_line(error)}); allowed: the file that was written there") from None
         with suppress(BrokenFile):  # reported where the record itself is read
-            check_settings(self.record.settings or digests_of(recipe), recipe, path)
+            check_settings(self.record.settings, recipe, path)
         return recipe
 
     def save_recipe(self, recipe: Recipe) -> None:
@@ -241,8 +243,8 @@ class Sweep:
     def _gone(self, what: str) -> UserError:
         if self.recipe.search.secret:
             what = "its study is missing, broken or incomplete"  # a trial's number would reveal how many there are
-        way = command_line("repair", self.name, storage=self.folder.parent)
-        return UserError(f"name = {self.name!r}: {what}; rebuild the study from the trials' folders with: {way}")
+        place = self.recipe.search.study or self.folder / "study.db"
+        return UserError(f"name = {self.name!r}: {what}; allowed: {place} from a backup")
 
     def trial_folders(self) -> set[int]:
         """Return the numbers of the trials' folders."""
@@ -250,6 +252,14 @@ class Sweep:
             return {0}
         found = (self.folder / "trials").glob("*/")
         return {int(place.name) for place in found if re.fullmatch(r"0|[1-9]\d{0,8}", place.name)}
+
+    def restore_ledgers(self) -> None:
+        """Write the study's copy of a ledger to each folder that lacks its own: a copied storage folder may."""
+        for trial in self.told(self.recipe):
+            copy, folder = trial.user_attrs.get("ledger"), self.trial_folder(number_of(trial))
+            wrote = trial.user_attrs.get("digests", {}).get(LEDGER)
+            if copy is not None and known_ledger(folder, trial.user_attrs.get("epochs", []), wrote) is None:
+                write_ledger(Ledger.model_validate_json(copy), folder)
 
     def synced_runs(self) -> dict[int, str]:
         """Return the MLflow run ids of the trials that MLflow has completely, by number (`sweeps.tracking.backfill`).

@@ -1,17 +1,11 @@
-"""`trial.json` in a trial's folder: those parts of the study's trial that no other file there holds.
-
-The driver writes it when it asks for the trial, and again when the trial ends, before it tells the study.
-`edp-sweep repair` rebuilds the study from it.
-"""
+"""The files of a trial's folder: digests of its models, and `trial.json`, the study's record of a released trial."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-import optuna
 from optuna.distributions import distribution_to_json, json_to_distribution
 from optuna.trial import FrozenTrial, TrialState, create_trial
 from pydantic import ConfigDict
@@ -21,8 +15,6 @@ from trainables.records.epochs import LEDGER
 from trainables.records.files import BrokenFile, atomic_write, digest, read_json_if_any
 
 FILE, FEATURES = "trial.json", "features"
-_ELSEWHERE = ("ledger", "epochs")
-"""Attributes that `ledger.json` and `curve.json` hold already."""
 MODEL = "model.pt"
 _OF_MODEL = (MODEL, LEDGER, "attack_features.npz")
 _RELEASED = (*_OF_MODEL, "config.yaml", "curve.json")
@@ -30,32 +22,14 @@ _RELEASED_ATTRIBUTES = ("params", "metrics", "points", "digests", "tags")
 
 
 class TrialFile(Frozen):
-    """A trial's sampled configuration, and the outcome that the study records."""
+    """A released trial's sampled configuration, and the outcome that the study recorded."""
 
     model_config = ConfigDict(ser_json_inf_nan="constants", allow_inf_nan=True)
 
-    number: int
-    state: Literal["RUNNING", "COMPLETE", "PRUNED", "FAIL"]
-    values: tuple[float, ...] | None
+    values: tuple[float, ...]
     params: dict[str, Any]
     distributions: dict[str, str]
     attributes: dict[str, Any]
-
-
-def keep_trial(
-    trial: optuna.Trial | FrozenTrial, folder: Path, state: TrialState, values: Sequence[float] | None = None
-) -> None:
-    """Write a trial to its folder, in one step."""
-    kept = TrialFile(
-        number=trial.number,
-        state=state.name,
-        values=tuple(values) if values is not None else None,
-        params=trial.params,
-        distributions={name: distribution_to_json(one) for name, one in trial.distributions.items()},
-        attributes={name: value for name, value in trial.user_attrs.items() if name not in _ELSEWHERE},
-    )
-    with atomic_write(folder / FILE) as partial:
-        partial.write_text(kept.model_dump_json(indent=1))
 
 
 def keep_released(trial: FrozenTrial, folder: Path, to: Path) -> None:
@@ -67,19 +41,18 @@ def keep_released(trial: FrozenTrial, folder: Path, to: Path) -> None:
     for name in _RELEASED:
         if (folder / name).exists():
             (folder / name).replace(to / name)
-    kept = create_trial(
-        state=trial.state,
-        values=trial.values,
+    kept = TrialFile(
+        values=tuple(trial.values),
         params=trial.params,
-        distributions=trial.distributions,
-        user_attrs={name: trial.user_attrs[name] for name in _RELEASED_ATTRIBUTES if name in trial.user_attrs},
+        distributions={name: distribution_to_json(one) for name, one in trial.distributions.items()},
+        attributes={name: trial.user_attrs[name] for name in _RELEASED_ATTRIBUTES if name in trial.user_attrs},
     )
-    kept.number = 0
-    keep_trial(kept, to, trial.state, trial.values)
+    with atomic_write(to / FILE) as partial:
+        partial.write_text(kept.model_dump_json(indent=1))
 
 
 def read_trial(folder: Path) -> FrozenTrial | None:
-    """Return the trial that `keep_trial` wrote last; None if there is no file.
+    """Return the trial that `keep_released` wrote, as number 0; None if there is no file.
 
     Raises:
         BrokenFile: for a file that is incomplete.
@@ -89,15 +62,15 @@ def read_trial(folder: Path) -> FrozenTrial | None:
         return None
     try:
         trial = create_trial(
-            state=TrialState[kept.state],
-            values=list(kept.values) if kept.values is not None else None,
+            state=TrialState.COMPLETE,
+            values=list(kept.values),
             params=kept.params,
             distributions={name: json_to_distribution(text) for name, text in kept.distributions.items()},
             user_attrs=kept.attributes,
         )
     except (ValueError, TypeError, KeyError, AttributeError) as error:  # Optuna's, of parts that do not fit together
         raise BrokenFile(f"{path} is broken ({error}); allowed: the file that was written there") from None
-    trial.number = kept.number
+    trial.number = 0
     return trial
 
 

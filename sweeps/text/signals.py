@@ -45,11 +45,6 @@ def terminating() -> Iterator[None]:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
-def interrupt_of(number: int) -> KeyboardInterrupt:
-    """Return the exception that the signal of this number raises."""
-    return Terminated() if number == signal.SIGTERM else KeyboardInterrupt()
-
-
 def stopped_by(interrupt: BaseException) -> str:
     """Return the reason in words: SIGTERM or Ctrl-C."""
     return BY_SIGTERM if isinstance(interrupt, Terminated) or signal.SIGTERM in _handled else BY_CTRL_C

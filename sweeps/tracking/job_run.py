@@ -1,4 +1,4 @@
-"""MLflow runs of trials, baselines, trainings of `train` and `confirm`, and pretrainings, from opening to end."""
+"""MLflow runs of trials, baselines, and trainings of `train` and `confirm`, from opening to end."""
 
 from __future__ import annotations
 

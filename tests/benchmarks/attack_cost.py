@@ -24,9 +24,9 @@ import torch.distributed as dist
 from rich.console import Console
 
 from edp.ledger import Ledger
-from sweeps.bench.machine import machine, versions
 from sweeps.config.loading import load_recipe
 from sweeps.run.prepare import encode_missing, locate, read_missing
+from tests.benchmarks.machine import machine, versions
 from trainables.features.encoded_corpus import EncodedCorpus
 from trainables.measure.attacks.shadow import fit_attack, save_attack
 from trainables.measure.measuring import EARLIER_MEMBERS, final_metrics, valid_metrics

@@ -23,8 +23,8 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from sweeps.bench import methods
-from sweeps.bench.machine import machine, versions
+from tests.benchmarks import methods
+from tests.benchmarks.machine import machine, versions
 from trainables.models import build_model
 from trainables.training.process import keep_freed_memory
 

@@ -27,8 +27,8 @@ import torch
 import torch.distributed as dist
 from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2Model
 
-from sweeps.bench import methods
-from sweeps.bench.machine import machine, versions
+from tests.benchmarks import methods
+from tests.benchmarks.machine import machine, versions
 from tests.support.encoder_folders import QWEN, split_byte_pairs
 from trainables.config import BERTSpec, TrialSpec
 

@@ -22,7 +22,7 @@ from typing import Any
 import ray
 from ray.cluster_utils import Cluster
 
-from sweeps.bench.machine import machine, versions
+from tests.benchmarks.machine import machine, versions
 from tests.benchmarks.startup import figures, observed
 
 

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from datetime import date
 from pathlib import Path
 
-from sweeps.bench.machine import machine, versions
+from tests.benchmarks.machine import machine, versions
 from tests.support.tiny import RANDOM_BERT, SPEC
 from trainables.config import TrialSpec
 from trainables.corpora import load_corpus

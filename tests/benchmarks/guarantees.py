@@ -24,7 +24,7 @@ from typing import Any
 
 def main(words: Sequence[str]) -> None:
     """Prints one JSON document."""
-    from sweeps.bench.machine import machine, versions
+    from tests.benchmarks.machine import machine, versions
 
     parser = argparse.ArgumentParser()
     parser.add_argument("recipe")

@@ -25,9 +25,9 @@ from ray.util.placement_group import placement_group, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from edp.ledger import Ledger
-from sweeps.bench.machine import machine, versions
 from sweeps.config.parts import ResourcesSpec, SearchSpec
 from sweeps.run.resources import placement
+from tests.benchmarks.machine import machine, versions
 from tests.support.tiny import spec
 from tests.support.waiting import wait_for
 from trainables.records.job import News, TrialJob, TrialResult

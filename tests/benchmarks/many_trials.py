@@ -29,7 +29,6 @@ import ray
 from rich.console import Console
 
 from edp.ledger import Ledger
-from sweeps.bench.machine import machine, versions
 from sweeps.commands.finish import finish
 from sweeps.config.loading import load_recipe
 from sweeps.run.prepare import encode_missing, locate, read_missing
@@ -39,9 +38,11 @@ from sweeps.run.session import Workers
 from sweeps.run.study import open_study
 from sweeps.run.trials import run_trials
 from sweeps.store.records import SweepRecord
+from sweeps.store.settings import digests_of
 from sweeps.store.storage import default_tracking_uri
 from sweeps.store.sweep import Sweep
 from sweeps.tracking.tracker import Tracker
+from tests.benchmarks.machine import machine, versions
 from tests.conftest import TINY_RECIPE
 from tests.support.postgres import postgres
 from trainables.records.epochs import write_ledger
@@ -172,6 +173,7 @@ def measure(asked: argparse.Namespace, uri: str | None, folder: Path) -> dict[st
             run_id=run_id,
             wanted=trials,
             pid=os.getpid(),
+            settings=digests_of(recipe),
         )
     )
     stop_signal = colocated_actor(StopSignal)

@@ -24,8 +24,8 @@ _STEPS = 4
 
 def main(words: Sequence[str]) -> None:
     """Prints one JSON document."""
-    from sweeps.bench.machine import machine, versions
-    from sweeps.bench.methods import compared_with
+    from tests.benchmarks.machine import machine, versions
+    from tests.benchmarks.methods import compared_with
 
     rows = []
     with tempfile.TemporaryDirectory() as folder:
@@ -59,7 +59,7 @@ def child(model: str, batch_size: int, method: str, folder: Path) -> float:
     import torch
     import torch.distributed as dist
 
-    from sweeps.bench.methods import bench_spec, encoded, stepper
+    from tests.benchmarks.methods import bench_spec, encoded, stepper
 
     torch.set_num_threads(1)
     corpus = {"name": "communication", "utterances": 2000}

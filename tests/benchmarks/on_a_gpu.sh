@@ -8,8 +8,8 @@ $python -c 'import sys, torch; sys.exit(0 if torch.cuda.is_available() else "on_
 results=tests/benchmarks/results
 methods=sgd,edp,edp:noise=paper,edp:alpha_noise=per_layer,dpsgd,sgd:precision=float32,plain,opacus,opacus-ghost
 for model in clc bert; do
-    $python -m dashboards.cli bench step --device cuda --models $model --methods $methods --batch-sizes 32,256 --workers 1 \
-        --rounds 7 --json > $results/step-gpu-$model.json.part
+    $python -m tests.benchmarks.step --device cuda --models $model --methods $methods --batch-sizes 32,256 --workers 1 \
+        --rounds 7 > $results/step-gpu-$model.json.part
     mv $results/step-gpu-$model.json.part $results/step-gpu-$model.json
 done
 $python -m tests.benchmarks.decoder > $results/step-gpu-decoder.json.part

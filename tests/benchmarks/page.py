@@ -29,9 +29,9 @@ import numpy as np
 from optuna.trial import FrozenTrial, create_trial
 
 from dashboards.pareto.source import Source
-from sweeps.bench.machine import machine, versions
 from sweeps.config.recipe import Recipe
 from sweeps.store.sweep import Sweep
+from tests.benchmarks.machine import machine, versions
 from tests.dashboards.conftest import CHROMIUM, QUIET
 from tests.support.browser import served
 from tests.support.synthetic import sweep_of

@@ -27,8 +27,8 @@ def main(words: Sequence[str]) -> None:
     import torch
     import torch.distributed as dist
 
-    from sweeps.bench.machine import machine, versions
-    from sweeps.bench.methods import bench_spec, encoded, stepper
+    from tests.benchmarks.machine import machine, versions
+    from tests.benchmarks.methods import bench_spec, encoded, stepper
 
     torch.set_num_threads(1)
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)

@@ -25,7 +25,6 @@ from typing import Any
 import numpy as np
 import optuna
 
-from sweeps.bench.machine import machine, versions
 from sweeps.config.initial_points import fitted, under_sampler_names
 from sweeps.config.parts import SearchSpec, objective_values
 from sweeps.config.recipe import Recipe
@@ -33,6 +32,7 @@ from sweeps.config.space import Dimension, ask
 from sweeps.results.earlier import best_first
 from sweeps.run.study import sampler
 from sweeps.store.sweep import Sweep
+from tests.benchmarks.machine import machine, versions
 from trainables.records.pareto import deciding, hypervolume
 
 TRIALS = (8, 16, 60)

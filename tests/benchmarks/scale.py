@@ -24,7 +24,7 @@ SIZES = (10_000, 100_000, 1_000_000)
 
 def main(words: Sequence[str]) -> None:
     """Prints one JSON document."""
-    from sweeps.bench.machine import machine, versions
+    from tests.benchmarks.machine import machine, versions
 
     rows = []
     for size in [int(word) for word in words] or SIZES:

@@ -24,12 +24,12 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from sweeps.bench.machine import machine, versions
 from sweeps.config.loading import load_recipe
 from sweeps.config.recipe import Recipe
 from sweeps.config.target_epsilon import resolve
 from sweeps.run.frozen_states import ensure_states
 from sweeps.run.prepare import encode_missing, locate, read_missing
+from tests.benchmarks.machine import machine, versions
 from trainables.config import BERTSpec, TrialSpec
 from trainables.corpora import load_corpus
 from trainables.corpora.schema import public_text, whole_schema

@@ -39,7 +39,6 @@ from edp.accounting.epsilon import epsilon
 from edp.ledger import Ledger
 from edp.mechanism import noise_multiplier
 from edp.spec import EDPSpec
-from sweeps.bench.step import end_with_parent
 from sweeps.commands.app import main
 from sweeps.commands.console import err, out, print_json
 from sweeps.config.loading import load_recipe
@@ -51,6 +50,7 @@ from sweeps.run.early_stopping import Stopper
 from sweeps.run.study import enqueue_initial_points, sampler, set_outcome
 from sweeps.text.paths import make_folder, output
 from sweeps.text.terminal import print_line
+from tests.benchmarks.timing import end_with_parent
 from trainables.records.epochs import point_of, worth_keeping
 from trainables.records.job import EpochResult, TrialResult
 from trainables.records.pareto import hypervolume

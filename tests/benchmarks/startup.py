@@ -25,7 +25,7 @@ from typing import Any
 
 import ray
 
-from sweeps.bench.machine import machine, versions
+from tests.benchmarks.machine import machine, versions
 from trainables.records.epochs import read_curve
 
 _POLL_S = 0.02

@@ -15,7 +15,7 @@ from tests.support.waiting import wait_for
 pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").is_file(), reason="processes are found below /proc (Linux)")
 
 WORKS = {
-    "step": "dashboards.cli bench step --models clc --methods edp --batch-sizes 4 --workers 2 --rounds 10000 "
+    "step": "tests.benchmarks.step --models clc --methods edp --batch-sizes 4 --workers 2 --rounds 10000 "
     "--utterances 300",
     "search": "tests.benchmarks.search --seeds 1000 --processes 2",
 }

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from sweeps.bench.methods import stepper
+from tests.benchmarks.methods import stepper
 from tests.support.tiny import corpus, spec
 from tests.support.workers import run_workers
 from trainables.features.batch import Batch

@@ -17,13 +17,11 @@ import edp
 from sweeps.config.loading import load_recipe
 from trainables.corpora.generators import generate
 from trainables.measure.attacks import every_attack
-from trainables.pretraining.spec import PretrainSpec
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-DEVELOPMENT = DOCS / "log" / "2026-11-27-development.md"
-"""A page that keeps the names of its time."""
-PAGES = [ROOT / "README.md", *(page for page in sorted(DOCS.rglob("*.md")) if page != DEVELOPMENT)]
+PAGES = [ROOT / "README.md", *(page for page in sorted(DOCS.rglob("*.md")) if page.parent.name != "log")]
+"""All pages but those of the log, which keep the names of their day."""
 PACKAGES = ("edp", "trainables", "sweeps", "dashboards")
 RESULTS = ROOT / "tests" / "benchmarks" / "results"
 WRITTEN = {
@@ -33,6 +31,7 @@ WRITTEN = {
     "ledger.json",
     "model.pt",
     "pretraining.json",
+    "tracked.json",
     "trial.json",
 }
 """Files that the product writes, named without their folder."""
@@ -45,10 +44,8 @@ def spans(page: Path) -> set[str]:
 
 
 def settings() -> set[str]:
-    """Return every setting of a recipe and of a pretraining, and the parts that they are in."""
+    """Return every setting of a recipe, and the parts that they are in."""
     paths = [one.path for one in runpy.run_path(str(DOCS / "settings.py"))["settings"]()]
-    pretraining = PretrainSpec.model_json_schema()
-    paths += [f"training.{name}" for name in pretraining["$defs"]["PretrainingSpec"]["properties"]]
     return {".".join(path.split(".")[:n]) for path in paths for n in range(1, path.count(".") + 2)}
 
 
@@ -102,7 +99,7 @@ def test_the_reference_has_every_public_name_once(package: str) -> None:
 def test_the_table_of_settings_is_that_of_the_specs() -> None:
     page = (DOCS / "settings.md").read_text()
     assert page == runpy.run_path(str(DOCS / "settings.py"))["page"](), "write it anew: python docs/settings.py"
-    for path in ("corpus.path", "model.features.whiten", "edp.z0", "search.stop.margin", "stages[].learning_rate"):
+    for path in ("corpus.path", "model.features.whiten", "edp.z0", "search.stop.margin"):
         assert page.count(f"| `{path}`") == 1, path
     assert page.count("| `model.layers` (of `") == 2, "of either kind of model"
 

@@ -24,7 +24,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from sweeps.run.prepare import locate
-from sweeps.store.sweep import Sweep
 from tests.support.fuzzing import EXAMPLES, Ended, fenced, run_line, tally, tried
 from tests.support.synthetic import sweep_of
 from tests.trainables.corpora.test_schema_imports import AGENT, ALEXA, RASA, zip_of
@@ -75,12 +74,10 @@ READS = [
     ["confirm", "base", "--seeds", "2"],
     ["resume", "base"],
     ["ui", "base", "--no-browser"],
-    ["repair", "base"],
 ]
 OWN = {
     "own.yaml": ["run", "own.yaml"],
     "config.yaml": ["train", "config.yaml"],
-    "pretraining.yaml": ["pretrain", "pretraining.yaml"],
     "corpus.jsonl": ["data", "check", "corpus.jsonl"],
     "corpus.conll": ["data", "check", "corpus.conll"],
     "schema.yaml": ["data", "check", "corpus.jsonl", "--schema", "schema.yaml"],
@@ -233,9 +230,6 @@ def whole(fenced: Path) -> Path:
     (own / "own.yaml").write_text((base.folder / "recipe.yaml").read_text())
     (own / "of.yaml").write_text(yaml.safe_dump(yaml.safe_load((own / "own.yaml").read_text()) | {"corpus": OF}))
     (own / "config.yaml").write_text((base.trial_folder(0) / "config.yaml").read_text())
-    pretraining = Path(Sweep.__module__.split(".")[0])  # the recipe that comes with the program
-    source = Path(__file__).parents[2] / pretraining / "recipes" / "pretraining" / "public_minilm.yaml"
-    (own / "pretraining.yaml").write_text(source.read_text())
     (place / "epsilon.json").write_text(run_line("status", "base", "--json", "--storage", str(storage)).out)
     shutil.move(storage, place / "runs")
     return place

@@ -271,7 +271,6 @@ def _empty(here: Path) -> None:
 @example(["run", "quickstart", "--name", "base", "--storage", "../runs"])
 @example(["run", "quickstart", "--tracking-uri", "oracle://x", "--storage", "../runs"])
 @example(["run", "quickstart", "--set", "search.study=mysql://x", "--storage", "../runs"])
-@example(["bench", "step", "--corpus", ".."])
 @example(["train", "empty.yaml", "--storage", "../runs"])
 def test_a_command_line_prints_lines_and_ends(runs: Path, fenced: Path, tally: Counter[str], words: list[str]) -> None:
     _empty(fenced)

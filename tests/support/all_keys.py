@@ -1,4 +1,4 @@
-"""Every key of a sweep, a training and a pretraining; as a program, of specs that have one setting more."""
+"""Every key of a sweep and a training; as a program, of specs that have one setting more."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import Any
 
 RANDOM_BERT = {
     "kind": "bert",
-    "pretrained": None,
     "vocabulary": {"name": "health", "utterances": 60},
     "hidden_size": 12,
 }
@@ -20,12 +19,6 @@ TRIAL: dict[str, Any] = {
     "canaries": {"count": 3},
     "training": {"epochs": 2, "workers": 1},
     "edp": {"C": 0.5},
-}
-PRETRAIN: dict[str, Any] = {
-    "corpora": [{"name": "health"}],
-    "model": {"dropout": 0.2},
-    "stages": [{"steps": 3}],
-    "training": {"seed": 1},
 }
 _REFERENCES = {"references_sgd", "references_own"}
 _TRAINED = {"attack", "checkpoint"} | _REFERENCES
@@ -43,22 +36,16 @@ CHANGED_BY: dict[str, set[str]] = {
     "trial.training": {"attack_on_bert"} | _TRAINED,
     "trial.training.non_private": {"attack_on_bert"} | _TRAINED,
     "trial.edp": {"references_own", "checkpoint"},
-    "pretrain": {"pretraining"},
-    "pretrain.model": {"pretraining"},
-    "pretrain.stages.0": {"pretraining"},
-    "pretrain.training": {"pretraining"},
 }
 """The keys that a setting changes, by the spec that it is added to."""
 
 
-def all_keys(folder: Path, trial: dict[str, Any] = TRIAL, pretrain: dict[str, Any] = PRETRAIN) -> dict[str, str]:
-    """Return every key of a trial and of a pretraining, by name."""
+def all_keys(folder: Path, trial: dict[str, Any] = TRIAL) -> dict[str, str]:
+    """Return every key of a trial, by name."""
     from sweeps.commands.attack_run import _reference_key
-    from sweeps.commands.pretrain import _key
     from sweeps.run.prepare import locate
     from trainables.config import TrialSpec
     from trainables.corpora import corpus_digest
-    from trainables.pretraining.spec import PretrainSpec
     from trainables.training.checkpoint import spec_key
 
     spec = TrialSpec.model_validate(trial)
@@ -75,7 +62,6 @@ def all_keys(folder: Path, trial: dict[str, Any] = TRIAL, pretrain: dict[str, An
         "references_own": _reference_key(spec, prepared, "own"),
         "checkpoint": spec_key(spec),
         "digest": corpus_digest(spec.corpus),
-        "pretraining": _key(PretrainSpec.model_validate(pretrain), "digest", []),
     }
 
 
@@ -98,9 +84,8 @@ def _print_keys_with_a_new_setting(folder: Path) -> None:
     exec(compile(changed, "edp/spec.py", "exec"), vars(edp.spec))
     set_in = {}
     for place in CHANGED_BY:
-        root, *path = place.split(".")
-        given = {"trial": TRIAL, "pretrain": PRETRAIN}
-        set_in[place] = all_keys(folder, **(given | {root: _set(given[root], path)}))
+        path = place.split(".")[1:]
+        set_in[place] = all_keys(folder, _set(TRIAL, path))
     names = [spec.__name__ for spec in _below(edp.spec.Frozen) if "added" in spec.model_fields]
     print(json.dumps({"keys": all_keys(folder), "set_in": set_in, "added_to": names}))
 

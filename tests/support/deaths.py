@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from edp.ledger import Ledger
+from sweeps.store.sweep import Sweep
 from tests.conftest import TINY_RECIPE
 from tests.support.drivers import Driver, below, command_of, kill
 
@@ -156,14 +156,13 @@ class MortalSweep:
 
     def is_whole(self) -> str:
         """Return what is wrong with a sweep that has ended: a trial is lost, failed, or trained more than once."""
-        folders = sorted((self.runs / "trials").iterdir())
-        if len(folders) != TRIALS:
-            return f"fault: {len(folders)} trials"
-        for folder in folders:
-            state = json.loads((folder / "trial.json").read_text())["state"]
-            steps = Ledger.model_validate_json((folder / "ledger.json").read_text()).steps
-            if (state, steps) != ("COMPLETE", EPOCHS * STEPS):
-                return f"fault: trial {folder.name} is {state} after {steps} steps"
+        trials = Sweep.existing(self.runs.parent, self.runs.name).trials()
+        if len(trials) != TRIALS:
+            return f"fault: {len(trials)} trials"
+        for trial in trials:
+            steps = trial.ledger.steps if trial.ledger is not None else None
+            if (trial.state, steps) != ("complete", EPOCHS * STEPS):
+                return f"fault: trial {trial.number} is {trial.state} after {steps} steps"
         return ""
 
 

@@ -38,8 +38,6 @@ def begin(*args: Any, **options: Any) -> NoReturn:
 _FENCES = (
     "ray.init",
     "dashboards.serve.mlflow_ui",
-    "sweeps.bench.methods.encoded",
-    "trainables.pretraining.run.pieces_of",
     "trainables.corpora.public._download",
 )
 

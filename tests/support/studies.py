@@ -21,6 +21,7 @@ from sweeps.run.progress import Progress
 from sweeps.run.study import open_study
 from sweeps.run.trial import Suggestion
 from sweeps.store.records import SweepRecord
+from sweeps.store.settings import digests_of
 from sweeps.store.sweep import Sweep
 from sweeps.tracking.tracker import Tracker
 from trainables.records.epochs import LEDGER, write_curve, write_ledger
@@ -41,7 +42,7 @@ def sweep_of(recipe: Recipe, storage: Path) -> Sweep:
     made = Sweep.new(storage, "one")
     made.save_recipe(recipe)
     record = {"recipe": "quickstart_paper", "state": "running", "tracking_uri": "", "run_id": "0123456789", "wanted": 8}
-    made.save(SweepRecord.model_validate({"name": "one", "pid": 1, **record}))
+    made.save(SweepRecord.model_validate({"name": "one", "pid": 1, "settings": digests_of(recipe), **record}))
     return made
 
 

@@ -19,6 +19,7 @@ from sweeps.config.recipe import Recipe
 from sweeps.config.target_epsilon import planned
 from sweeps.run.progress import Progress
 from sweeps.store.records import SweepRecord
+from sweeps.store.settings import digests_of
 from sweeps.store.storage import default_tracking_uri
 from sweeps.store.sweep import Sweep
 from sweeps.tracking.run_tags import flat
@@ -123,6 +124,7 @@ def sweep_of(
             pid=os.getpid(),
             baseline=baseline,
             end_due=True,
+            settings=digests_of(recipe),
         )
     )
     if trials:

@@ -191,7 +191,7 @@ class BERTSpec(Frozen):
             ge=0,
             le=10,
             description="with `features`: weight of the public scores of labels' names that the heads begin with; "
-            "needs an encoder of `edp-sweep pretrain`, whose last layer is in `features.layers`",
+            "needs an encoder of `examples/pretrain_encoder.py`, whose last layer is in `features.layers`",
         ),
     ] = 0.0
     schema_weight: Annotated[

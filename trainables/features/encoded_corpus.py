@@ -36,16 +36,15 @@ class EncodedCorpus:
         self.folder = folder
         self.labels = Labels.from_dict(meta["labels"])
         self.digest: str = meta["digest"]
-        self.planted: int = meta.get("planted", 0)
+        self.planted: int = meta["planted"]
         """The number of canaries, which are the last utterances of train."""
         self.vocabulary_size: int | None = meta["vocabulary_size"]
         """The number of sub-words, for `build_model`; None for CLC."""
-        counts = meta.get("label_counts")
-        self.label_counts = LabelCounts(**counts) if counts is not None else None
-        """Counts for the holder of the data; None in a folder of an earlier version."""
+        self.label_counts = LabelCounts(**meta["label_counts"])
+        """Counts for the holder of the data."""
         self._table = open_table(folder)
         self._states: States | None = None
-        kinds = ("offsets", "tokens", "tags", "intents", "ids", *(["users"] if meta.get("users") else []))
+        kinds = ("offsets", "tokens", "tags", "intents", "ids", *(["users"] if meta["users"] else []))
         self._arrays = {
             (split, kind): load_array(folder / f"{split}_{kind}.npy") for split in meta["sizes"] for kind in kinds
         }

@@ -1,8 +1,7 @@
 """Public scores of labels by their names, as linear maps of a frozen encoder's last states.
 
-`edp-sweep pretrain` learns them beside the encoder (`trainables.pretraining.objectives.Names`). A label's name is part
-of the schema, so its score costs no ε. `public/names.npz` in the folder of an encoded corpus holds the maps for the
-labels of the corpus.
+`examples/pretrain_encoder.py` learns them beside the encoder (`Names`). A label's name is part of the schema, so its
+score costs no ε. `public/names.npz` in the folder of an encoded corpus holds the maps for the labels of the corpus.
 
 Shapes: h hidden, x labels, e size of the learnt space.
 """
@@ -120,6 +119,6 @@ def learnt_names(model: BERTSpec) -> Path:
     if not file.is_file():
         raise UserError(
             f"model.name_prior = {model.name_prior:g}: {model.pretrained} has learnt no scores of names; allowed: 0, "
-            "or an encoder that edp-sweep pretrain trained with objective = supervised"
+            "or an encoder of examples/pretrain_encoder.py, with --objective supervised"
         )
     return file

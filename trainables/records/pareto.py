@@ -25,10 +25,7 @@ def on_validation(metrics: Mapping[str, float]) -> Metrics:
 
 
 def deciding(metrics: Mapping[str, float]) -> Metrics:
-    """Return the figures that choose, under the objectives' names: those of the validation split replace the test's.
-
-    A record of an earlier version has no figures of the validation split. Its test figures chose, and are returned.
-    """
+    """Return the figures that choose, under the objectives' names: those of the validation split replace the test's."""
     return {**metrics, **{name.removeprefix(_VALID): value for name, value in on_validation(metrics).items()}}
 
 

@@ -18,7 +18,6 @@ from typing import Any
 
 import torch
 
-from sweeps.bench.machine import machine, versions
 from sweeps.commands.attack_run import attack
 from sweeps.commands.attack_target import find_target
 from sweeps.commands.release import release, run_plan, searched
@@ -28,6 +27,7 @@ from sweeps.results.front import pareto_front
 from sweeps.run.prepare import check_encoders
 from sweeps.run.progress import Progress
 from sweeps.store.sweep import Sweep
+from tests.benchmarks.machine import machine, versions
 from tests.benchmarks.table1.points import (
     EPSILONS,
     PARTS,

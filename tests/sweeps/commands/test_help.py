@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from dashboards.cli import app
-from sweeps.commands.app import CHOOSING, DATA, GUARANTEE, OTHER, RUNNING
-from sweeps.config.loading import PRETRAINING, recipe_names
+from sweeps.commands.app import CHOOSING, DATA, GUARANTEE, OTHER, REMOVED, RUNNING
+from sweeps.config.loading import recipe_names
 from tests.conftest import Command
 
 
@@ -21,8 +23,13 @@ def test_help_shows_the_groups_in_order(command: Command) -> None:
     assert "─ Commands ─" not in shown
 
 
-def test_run_and_pretrain_list_their_recipes(command: Command) -> None:
-    for words, folder in ((("run",), None), (("plan",), None), (("pretrain",), PRETRAINING)):
-        shown = command(*words, "--help")[1]
-        names = recipe_names() if folder is None else recipe_names(folder)
-        assert all(name in shown for name in names), words
+def test_run_and_plan_list_the_recipes(command: Command) -> None:
+    for word in ("run", "plan"):
+        shown = command(word, "--help")[1]
+        assert all(name in shown for name in recipe_names()), word
+
+
+@pytest.mark.parametrize("name", REMOVED)
+def test_a_command_that_was_removed_says_what_to_take_instead(name: str, command: Command) -> None:
+    for words in ((name,), (name, "--json"), (name, "--help")):
+        assert command(*words) == (2, "", f"edp-sweep: {name}: removed; use {REMOVED[name]}\n")

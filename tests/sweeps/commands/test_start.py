@@ -34,7 +34,6 @@ REFUSED = {
     "run atis_bert --set search.study=postgresql://me:word@host/db": "holds a password",
     "run atis_bert --set model.heads=5": "does not divide",
     "train recipe.yaml": "no_such_field",
-    "pretrain public_minilm --set stages=[]": "stages",
     "epsilon --z0 -1 --epochs 3": "z0 = -1",
     "data make weather": "corpus = 'weather'",
 }
@@ -59,7 +58,7 @@ def run(lines: list[str], folder: Path) -> tuple[list[tuple[int, set[str]]], lis
 
 @pytest.mark.slow
 def test_help_imports_nothing_heavy(tmp_path: Path) -> None:
-    commands = ["", "run", "resume", "status", "pick", "train", "epsilon", "attack", "pretrain", "data make", "ui"]
+    commands = ["", "run", "resume", "status", "pick", "train", "epsilon", "attack", "data make", "ui"]
     ended, errors = run([f"{command} --help" for command in commands], tmp_path)
     assert errors == []
     for command, (code, imported) in zip(commands, ended, strict=True):

@@ -15,8 +15,8 @@ import logging
 from sweeps.commands.console import warnings_as_notes
 logging.basicConfig()  # as a library does at import
 with warnings_as_notes():
-    logging.getLogger("trainables.pretraining.overlap").warning("%d of %s", 2, "sqlite://u:secret@h/x")
-    logging.getLogger("trainables.pretraining.overlap").info("nothing to a person")
+    logging.getLogger("trainables.corpora.overlap").warning("%d of %s", 2, "sqlite://u:secret@h/x")
+    logging.getLogger("trainables.corpora.overlap").info("nothing to a person")
     logging.getLogger("somebody.else").warning("theirs")
 """
 

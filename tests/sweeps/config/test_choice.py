@@ -8,7 +8,7 @@ import pytest
 
 from edp.spec import UserError
 from sweeps.commands.train import _choice
-from sweeps.config.choice import GIVEN, chosen_in, chosen_on, holds_for, split_of
+from sweeps.config.choice import GIVEN, chosen_in, chosen_on, holds_for
 from sweeps.config.parts import Objective, SearchSpec
 from sweeps.registry.card import model_card, privacy_tags
 from sweeps.store.picks import Origin
@@ -44,11 +44,9 @@ def test_what_reads_training_utterances_without_noise_is_covered_by_no_epsilon(s
     assert chosen_in(search) == said
 
 
-def test_a_limit_on_leakage_chooses_too_and_an_old_sweep_says_that_test_figures_chose() -> None:
+def test_a_limit_on_leakage_chooses_too() -> None:
     alone: tuple[Objective, ...] = ("ser",)
     assert chosen_in(SearchSpec(objectives=alone), limits=["mia_auc"]).endswith("which no ε covers")
-    assert chosen_in(SearchSpec(), split_of({"ser": 0.1})).startswith("chosen by test SER and MIA AUC")
-    assert split_of({"ser": 0.1, "valid_ser": 0.2}) == "validation"
 
 
 def test_the_card_says_it_in_the_line_of_the_guarantee() -> None:

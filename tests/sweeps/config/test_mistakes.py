@@ -12,7 +12,7 @@ import pytest
 from pydantic import BaseModel
 
 from edp.spec import UserError
-from sweeps.config.loading import load_pretraining, load_recipe
+from sweeps.config.loading import load_recipe
 from sweeps.config.recipe import Recipe
 from sweeps.run.prepare import locate
 from trainables.config import BERTSpec, CLCSpec
@@ -91,9 +91,9 @@ def test_a_setting_of_another_kind_of_model_is_said_to_be_unknown_to_this_one() 
     assert said.startswith("model.pretrained = 'minilm': unknown setting of kind = clc; ")
 
 
-def test_an_unknown_setting_in_a_list_is_named(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"stages\.0\.stesp = 1: unknown setting; did you mean steps\?"):
-        load_pretraining("public_minilm", ["stages=[{stesp: 1}]"])
+def test_an_unknown_setting_in_a_list_is_named() -> None:
+    said = refusal("atis_private", "model.features.public=[{nam: snips}]")
+    assert said.startswith("model.features.public.0.nam = 'snips': unknown setting; did you mean name?")
 
 
 @pytest.mark.parametrize(

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from edp.spec import UserError
-from sweeps.bench.methods import training_spec
 from sweeps.config.loading import load_recipe
 from sweeps.config.space import bound_combinations
 from sweeps.run.prepare import shadow_trial
+from tests.benchmarks.methods import training_spec
 from trainables.config import TrainingSpec
 from trainables.training.references import reference_spec
 

@@ -142,7 +142,7 @@ def test_two_objectives_have_a_front_and_a_colour_only_where_epsilon_varies() ->
     assert "log10 ε" not in front_svg([p for t in equal for p in t.points], front, two, None)
     early = [*equal, trial(3, 0.5, 0.5, 2.0)]
     drawn = front_svg([p for t in early for p in t.points], pareto_front(early, two), two, None)
-    for label in ("log10 ε (honest)", "SER, test (lower is better)", "MIA AUC"):
+    for label in ("log10 ε (honest)", "SER, validation (lower is better)", "MIA AUC"):
         assert label in drawn
 
 

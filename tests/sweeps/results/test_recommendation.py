@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -44,16 +43,6 @@ def test_the_lowest_ser_among_those_with_a_guarantee_is_recommended() -> None:
         "Trial 2 has the lowest validation SER, 20.0%, of the front's 2 configurations with a guarantee (ε ≤ 10); "
         "none of them leaks clearly less."
     )
-
-
-def test_a_sweep_of_an_earlier_version_has_no_validation_figures_and_chooses_by_what_it_has_and_says_so() -> None:
-    old = [
-        replace(one, metrics={name: value for name, value in one.metrics.items() if not name.startswith("valid_")})
-        for one in (point(0, 0.1, 0.5, 8.0), point(1, 0.2, 0.5, 8.0))
-    ]
-    found = recommend(old)
-    assert found.point is old[1]
-    assert "Trial 1 has the lowest test SER, 80.0%" in found.why
 
 
 def test_a_useless_model_whose_attack_did_worse_than_guessing_is_not_chosen() -> None:

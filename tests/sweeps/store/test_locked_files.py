@@ -65,7 +65,6 @@ def storage(made: Path, tmp_path: Path) -> Path:
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(PatientConnection, "patience_s", 0.2)
-    monkeypatch.setattr("sweeps.store.study._GLANCE_S", 0.2)
 
 
 @pytest.fixture
@@ -91,11 +90,10 @@ def said(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         ("attack", "base/0"),
         ("resume", "base"),
         ("list",),
-        ("repair", "base"),
     ],
     ids=lambda words: words[0],
 )
-def test_a_locked_study_is_one_line_that_never_names_repair_and_nothing_changes(
+def test_a_locked_study_is_one_line_that_names_no_backup_and_nothing_changes(
     words: tuple[str, ...],
     storage: Path,
     impatient: None,
@@ -110,21 +108,9 @@ def test_a_locked_study_is_one_line_that_never_names_repair_and_nothing_changes(
     assert code == 2, err
     assert len(err.splitlines()) == 1, err
     assert "study.db is locked by another process; allowed: another try" in err
-    assert "repair" not in err
+    assert "backup" not in err
     assert {path for path in storage.rglob("*") if path.name != "lock"} == {p for p in before if p.name != "lock"}
     assert command("status", "base", "--storage", str(storage))[0] == 0
-
-
-@pytest.mark.slow
-def test_repair_moves_no_study_aside_that_another_process_writes(
-    storage: Path, impatient: None, command: Command
-) -> None:
-    (storage / "base" / "trials" / "7").mkdir()  # a reason to rebuild
-    with locked(storage / "base" / "study.db", "IMMEDIATE"):
-        code, _, err = command("repair", "base", "--storage", str(storage))
-    assert (code, len(err.splitlines())) == (2, 1), err
-    assert "study.db is locked by another process" in err
-    assert not list((storage / "base").glob("study.db.broken*"))
 
 
 @pytest.mark.parametrize("code", ["SQLITE_NOMEM", "SQLITE_FULL", "SQLITE_IOERR", "SQLITE_CANTOPEN"])
@@ -139,7 +125,7 @@ def test_want_of_memory_or_disk_is_not_a_broken_study(
         monkeypatch.setattr(PatientConnection, "waiting", _raising(raised))
         with pytest.raises(UserError, match="cannot be read now") as refused:
             made.trials()
-        assert "repair" not in str(refused.value)
+        assert "backup" not in str(refused.value)
 
 
 def test_want_of_memory_or_open_files_is_not_a_broken_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -149,7 +135,7 @@ def test_want_of_memory_or_open_files_is_not_a_broken_file(tmp_path: Path, monke
         monkeypatch.setattr(Path, "read_bytes", _raising(OSError(number, "too little of it")))
         with pytest.raises(UserError, match="cannot be read now \\(too little of it\\)") as refused:
             read_json(file, list[float])
-        assert not isinstance(refused.value, BrokenFile), "repair would put it aside"
+        assert not isinstance(refused.value, BrokenFile)
 
 
 def _raising(error: BaseException) -> Callable[..., object]:

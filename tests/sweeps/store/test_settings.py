@@ -10,7 +10,6 @@ import pytest
 
 from edp.spec import UserError
 from sweeps.config.loading import load_recipe, write_yaml
-from sweeps.store.settings import digests_of
 from sweeps.store.sweep import Sweep
 from tests.support import studies
 
@@ -28,9 +27,7 @@ EDITS = [
 
 @pytest.fixture
 def begun(tmp_path: Path) -> Sweep:
-    made, recipe = studies.sweep(tmp_path)
-    made.update(settings=digests_of(recipe))
-    return made
+    return studies.sweep(tmp_path)[0]
 
 
 @pytest.mark.parametrize(("edit", "field"), EDITS)
@@ -53,11 +50,8 @@ def test_what_changes_nothing_of_trials_may_change(edit: str, begun: Sweep) -> N
     assert Sweep.existing(begun.folder.parent, begun.name).trials() == begun.trials()
 
 
-def test_a_sweep_whose_record_has_no_digests_is_read(begun: Sweep) -> None:
+def test_a_record_without_digests_is_of_a_version_before_validation_chose_and_is_refused(begun: Sweep) -> None:
     record = begun.folder / "sweep.json"
-    kept = json.loads(record.read_text())
-    del kept["settings"]
-    record.write_text(json.dumps(kept))
-    path = begun.folder / "recipe.yaml"
-    write_yaml(load_recipe(str(path), ["edp.delta=1e-3"])[1], path)
-    assert Sweep.existing(begun.folder.parent, begun.name).recipe.edp.delta == 1e-3
+    record.write_text(json.dumps({k: v for k, v in json.loads(record.read_text()).items() if k != "settings"}))
+    with pytest.raises(UserError, match=r"sweep\.json is broken \(settings: Field required\)"):
+        _ = Sweep.existing(begun.folder.parent, begun.name).state

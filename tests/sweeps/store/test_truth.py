@@ -7,7 +7,6 @@ import shutil
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -105,34 +104,13 @@ FAULTS: list[Callable[[Path], None]] = [
 ]
 
 
-DOCUMENTS = (("status", "base", "--json"), ("front", "base", "--json"))
-
-
-@pytest.fixture
-def documents(made: Path, storage: Path, command: Command) -> dict[tuple[str, ...], Any]:
-    """What the commands print as long as the study is whole."""
-    kept = made / "documents.json"
-    if not kept.is_file():
-        kept.write_text(json.dumps([[words, command(*words, "--storage", str(made))[1]] for words in DOCUMENTS]))
-    return {
-        tuple(words): json.loads(out.replace(str(made), str(storage))) for words, out in json.loads(kept.read_text())
-    }
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_study_that_is_gone_is_one_line_that_names_the_way_back_and_the_way_leads_back(
-    fault: Callable[[Path], None], storage: Path, documents: dict[tuple[str, ...], Any], command: Command
+def test_a_study_that_is_gone_is_one_line_and_nothing_changes(
+    fault: Callable[[Path], None], storage: Path, command: Command
 ) -> None:
-    where = ("--storage", str(storage))
     fault(storage / "base" / "study.db")
     _is_refused_and_changes_nothing(storage, command, ("status", "base"), ("resume", "base"))
-    code, out, err = command("repair", "base", *where)
-    assert code == 0, err
-    assert out.startswith("rebuilt the study: 3 complete")
-    assert "lost" not in out
-    for words, document in documents.items():
-        assert json.loads(command(*words, *where)[1]) == document
 
 
 @pytest.mark.slow
@@ -155,8 +133,6 @@ def test_every_command_says_it_and_list_goes_on(storage: Path, command: Command,
     assert code == 2
     assert [line.split()[:2] for line in out.splitlines()] == [["base", "broken"], ["other", "finished"]]
     assert len(err.splitlines()) == 1
-    assert command("repair", "base", *where)[0] == 0
-    assert command("repair", "base", *where)[1] == "the study is whole: 3 complete\n"
 
 
 def _is_refused_and_changes_nothing(storage: Path, command: Command, *lines: tuple[str, ...]) -> None:
@@ -166,7 +142,7 @@ def _is_refused_and_changes_nothing(storage: Path, command: Command, *lines: tup
         assert (code, out) == (2, ""), (words, out, err)
         assert len(err.splitlines()) == 1, err
         assert "study" in err
-        assert f"edp-sweep repair base --storage {storage}" in err, words
+        assert f"{storage}/base/study.db from a backup" in err, words
     assert _contents(storage / "base") == spoilt
 
 
@@ -199,7 +175,9 @@ def test_an_epsilon_whose_ledger_cannot_be_read_is_unknown(text: str, storage: P
 def test_an_epsilon_that_is_unknown_is_so_wherever_it_is_shown(
     text: str | None, storage: Path, command: Command
 ) -> None:
-    where = ("--storage", str(storage))
+    where, sweep = ("--storage", str(storage)), Sweep.existing(storage, "base")
+    known = epsilon_of_sweep(sweep, sweep.trials())
+    assert known
     (storage / "base" / "trials" / "1" / "ledger.json").unlink()
     if text is not None:
         (storage / "base" / "trials" / "1" / "ledger.json").write_text(text)
@@ -209,7 +187,6 @@ def test_an_epsilon_that_is_unknown_is_so_wherever_it_is_shown(
         assert json.loads(out)["epsilon_of_sweep"] is None
         code, out, err = command(*words, *where)
         assert "ε of the whole sweep (all trials composed): unknown: the ledger of trial 1 is missing" in out
-    sweep = Sweep.existing(storage, "base")
     from dashboards.pareto.data import snapshot
     from dashboards.pareto.parts import state_line
 
@@ -218,9 +195,8 @@ def test_an_epsilon_that_is_unknown_is_so_wherever_it_is_shown(
     assert code == 0, err
     assert "<strong>unknown</strong>, since the ledger of trial 1" in (storage / "report.html").read_text()
 
-    code, out, err = command("repair", "base", *where)  # the study has a copy
-    assert "wrote back the ledgers of trials 1" in out
-    assert epsilon_of_sweep(sweep, sweep.trials()) is not None
+    assert command("resume", "base", *where)[0] == 0  # the study has a copy
+    assert epsilon_of_sweep(sweep, sweep.trials()) == known
 
 
 def test_a_ledger_that_is_not_the_one_that_the_trial_wrote_says_nothing(storage: Path) -> None:
@@ -228,62 +204,6 @@ def test_a_ledger_that_is_not_the_one_that_the_trial_wrote_says_nothing(storage:
     file = sweep.trial_folder(2) / "ledger.json"
     file.write_text(file.read_text().replace('"epoch": 0', '"epoch": 00').replace(": 00", ":  0"))
     assert epsilon_of_sweep(sweep, sweep.trials()) is None
-
-
-@pytest.mark.slow
-def test_with_the_study_and_a_ledger_gone_the_rest_comes_back_and_the_loss_is_named(
-    storage: Path, command: Command
-) -> None:
-    where = ("--storage", str(storage))
-    (storage / "base" / "study.db").unlink()
-    (storage / "base" / "trials" / "0" / "ledger.json").unlink()
-    (storage / "base" / "trials" / "1" / "trial.json").write_text("{")
-    (storage / "base" / "trials" / "2" / "curve.json").write_text("[")
-    (storage / "base" / "tracked.json").write_text("7")
-    code, out, err = command("repair", "base", "--json", *where)
-    assert code == 0, err
-    found = json.loads(out)
-    assert found["rebuilt"]
-    assert found["trials"] == {"complete": 2, "failed": 1}
-    lost = "\n".join(found["lost"])
-    for what in (
-        "trial 0: its ledger",
-        "trial 1: its figures",
-        "trials/1/trial.json",
-        "trials/2/curve.json",
-        "tracked",
-    ):
-        assert what in lost, what
-    trials = {trial.number: trial for trial in Sweep.existing(storage, "base").trials()}
-    assert trials[1].ledger is not None, "what it executed counts, whatever came of it"
-    assert trials[1].params["C"]
-    assert command("status", "base", *where)[0] == 0
-
-
-@pytest.mark.slow
-def test_a_trial_that_was_interrupted_goes_on_after_a_repair(tmp_path: Path) -> None:
-    from sweeps.commands.repair import repair
-    from sweeps.run.study import open_study, requeue_interrupted
-    from tests.support import studies
-
-    points = [{"C": 0.25, "z0": 0.125, "decay": "linear", "tau": 0.3}, {"z0": 0.5, "decay": "none"}]
-    made, recipe = studies.sweep(tmp_path, f"search.points_to_evaluate={json.dumps(points)}")
-    asked = studies.trials(made, recipe)
-    suggestion = asked.ask("a")
-    assert suggestion is not None
-    (made.folder / "study.db").unlink()
-
-    repair(made)
-    study = open_study(made, recipe)
-    assert requeue_interrupted(study) == 0
-    again = studies.trials(made, recipe)
-    found = [again.ask("b"), again.ask("c")]
-    assert {one.number for one in found if one} >= {0}
-    for point in points:
-        assert [one for one in found if one and point.items() <= one.params.items()], "no point is lost, none is twice"
-    assert (
-        len([t for t in study.get_trials() if t.user_attrs.get("initial_point") == 0 and t.state.name != "FAIL"]) == 1
-    )
 
 
 @pytest.mark.slow

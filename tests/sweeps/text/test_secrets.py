@@ -97,7 +97,6 @@ def test_what_is_no_secret_stays(uri: str) -> None:
     [
         "run URI",
         "train URI",
-        "pretrain URI",
         "run quickstart --set search.study=URI",
         "run quickstart --set search.study=mongodb+URI",
         "run quickstart --set corpus.path=URI",

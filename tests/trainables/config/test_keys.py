@@ -16,8 +16,6 @@ from pydantic_core import PydanticUndefined
 from tests.support import all_keys
 from trainables.config import BERTSpec, CanariesSpec, CLCSpec, HeadSpec, NonPrivateSpec, TrainingSpec, TrialSpec
 from trainables.config.keys import KEY_VERSION, cache_key, identity
-from trainables.pretraining.run import has_settings_of
-from trainables.pretraining.spec import PretrainSpec
 
 DEFAULTS = Path(__file__).with_name("key_defaults.json")
 
@@ -32,7 +30,7 @@ def specs_in(annotation: Any) -> Iterator[type[BaseModel]]:
         yield from specs_in(part)
 
 
-SPECS = {spec.__name__: spec for root in (TrialSpec, PretrainSpec) for spec in specs_in(root)}
+SPECS = {spec.__name__: spec for spec in specs_in(TrialSpec)}
 
 
 def with_a_new_setting(tmp_path: Path) -> dict[str, Any]:
@@ -52,16 +50,6 @@ def test_a_setting_that_is_added_to_every_spec_changes_no_key_until_it_is_set(tm
     for place, keys in new["set_in"].items():
         changed = {name for name, key in keys.items() if key != new["keys"][name]}
         assert changed == set(all_keys.CHANGED_BY[place]), place
-
-
-def test_an_encoder_from_before_a_setting_was_there_has_the_same_settings() -> None:
-    spec = PretrainSpec.model_validate(all_keys.PRETRAIN)
-    settings = spec.model_dump(mode="json", exclude={"corpora": True, "model": {"pretrained"}})
-    before = {name: value for name, value in settings.items() if name != "slotless"}
-    assert has_settings_of(spec, {"settings": before})
-    assert not has_settings_of(spec, {"settings": {**before, "slotless": 0.5}})
-    assert not has_settings_of(spec, {"settings": {**before, "no_such_setting": 1}})
-    assert not has_settings_of(spec, {})
 
 
 @pytest.mark.parametrize("name", SPECS)

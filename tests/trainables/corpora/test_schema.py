@@ -24,7 +24,6 @@ from trainables.features.encoding import encode
 from trainables.measure.attacks.canary import make_canaries, plant
 from trainables.measure.attacks.shadow import fit_attack, save_attack
 from trainables.measure.predictions import Predictions, _outcomes, members_and_others, utility_metrics
-from trainables.pretraining.spec import PretrainSpec
 from trainables.records.job import TrialJob
 from trainables.training.process import alone
 from trainables.training.references import (
@@ -185,8 +184,6 @@ def test_a_schema_without_intents_or_slots_ignores_those_of_the_corpus(schema: L
 def test_a_schema_of_a_corpus_that_is_read_as_public_is_refused() -> None:
     with pytest.raises(ValueError, match=r"shadow\.corpus\.schema = video: this corpus is read as public, and so are"):
         spec(shadow={"corpus": {"name": "video", "utterances": 120, "schema": "video"}})
-    with pytest.raises(ValueError, match=r"corpora\.0\.schema = video: this corpus"):
-        PretrainSpec.model_validate({"corpora": [{"name": "video", "schema": "video"}], "stages": [{"steps": 1}]})
 
 
 @pytest.mark.parametrize("kind", ["values", "new_tokens", "outliers"])

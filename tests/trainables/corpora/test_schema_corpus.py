@@ -16,7 +16,6 @@ from trainables.config import CorpusSpec
 from trainables.corpora import check_corpus, corpus_digest, load_corpus, read_corpus
 from trainables.corpora.schema import find_schema
 from trainables.corpora.schema_text import make_text
-from trainables.pretraining.spec import PretrainSpec
 
 SCHEMA = """
 intents:
@@ -116,7 +115,6 @@ def test_public_corpora_may_be_the_text(schema: Path) -> None:
     text = {"path": str(schema)}
     one = spec(shadow={"corpus": text})
     assert load_corpus(one.shadow.corpus, "shadow.corpus").train
-    assert PretrainSpec.model_validate({"corpora": [text], "stages": [{"steps": 1}]}).corpora[0].name == "mine-text"
     settings = [f"search.proxy.path={schema}", "shadow.corpus={name: text, path: clinc150, format: schema}"]
     _, recipe = load_recipe("atis_private", settings)
     assert recipe.search.proxy is not None

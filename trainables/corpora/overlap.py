@@ -59,17 +59,11 @@ def normal_form(tokens: Iterable[str]) -> str:
     """
     text = "".join(tokens)
     if text.isascii():
-        return _accented_form(text)
-    return _accented_form(unicodedata.normalize("NFC", _ACCENTS.sub("", unicodedata.normalize("NFD", text))))
-
-
-def _accented_form(text: str) -> str:
-    """Return the normal form that keeps accents: the hashes of version 0.1.0 were of it."""
-    if not text.isascii():
-        text = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
-        kept = "".join(char for char in text if char.isalnum() or unicodedata.category(char).startswith("M"))
-        return kept if any(map(str.isalnum, kept)) else text
-    return re.sub(r"[\W_]", "", text.lower())
+        return re.sub(r"[\W_]", "", text.lower())
+    text = unicodedata.normalize("NFC", _ACCENTS.sub("", unicodedata.normalize("NFD", text)))
+    text = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
+    kept = "".join(char for char in text if char.isalnum() or unicodedata.category(char).startswith("M"))
+    return kept if any(map(str.isalnum, kept)) else text
 
 
 def hashes_of(utterances: Iterable[Utterance]) -> np.ndarray:
@@ -87,17 +81,10 @@ def _hashed(texts: Iterable[str]) -> np.ndarray:
 
 
 def overlap(private: Iterable[Utterance], public: np.ndarray) -> Overlap:
-    """Count the utterances of `private` whose hashes are in `public` (`hashes_of`, also of version 0.1.0)."""
-    times: Counter[str] = Counter()
-    accented: dict[str, str] = {}
-    for utterance in private:
-        form = normal_form(utterance.tokens)
-        times[form] += 1
-        accented[form] = _accented_form("".join(utterance.tokens))
+    """Count the utterances of `private` whose hashes are in `public` (`hashes_of`)."""
+    times = Counter(normal_form(utterance.tokens) for utterance in private)
     del times[""]
-    accented.pop("", None)
-    found = np.isin(_hashed(times), public) | np.isin(_hashed(accented.values()), public)
-    shared = sorted(itertools.compress(times.values(), found), reverse=True)
+    shared = sorted(itertools.compress(times.values(), np.isin(_hashed(times), public)), reverse=True)
     return Overlap(len(shared), len(times), tuple(shared[:3]))
 
 
@@ -119,7 +106,7 @@ def pretrained_on(folder: Path) -> dict[str, Any] | None:
         found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         corpora_of(found)
     except (OSError, ValueError, KeyError, TypeError):
-        raise UserError(f"{path}: cannot be read; allowed: the file that edp-sweep pretrain wrote") from None
+        raise UserError(f"{path}: cannot be read; allowed: the file that examples/pretrain_encoder.py wrote") from None
     return found
 
 
@@ -232,7 +219,7 @@ def _hashes_in(folder: Path, unknown: str) -> np.ndarray:
     except (OSError, ValueError, EOFError):
         raise UserError(
             f"model.pretrained = {folder}: {HASHES} is missing or cannot be read, so it is unknown {unknown}; "
-            "allowed: the folder as edp-sweep pretrain wrote it"
+            "allowed: the folder as examples/pretrain_encoder.py wrote it"
         ) from None
     return found
 

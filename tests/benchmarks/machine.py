@@ -38,14 +38,6 @@ def versions() -> dict[str, str]:
     return found
 
 
-def one_line() -> str:
-    """Return machine and versions as one line of text."""
-    m = machine()
-    gpu = f", {m['gpu']}" if "gpu" in m else ""
-    packages = ", ".join(f"{name} {version}" for name, version in versions().items())
-    return f"{m['processor']}, {m['cores']} cores, {m['memory_gib']} GiB{gpu}, load {m['load_average']}; {packages}"
-
-
 def _processor() -> str:
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()

@@ -1,4 +1,4 @@
-"""`edp-sweep schema-only`, and the row of the schema alone wherever a front is shown."""
+"""The figures of the schema alone, and its row in a front."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 import yaml
 
+from sweeps.config.loading import load_recipe
+from sweeps.run.prepare import encode_missing, locate, read_missing
+from sweeps.run.schema_only import has_text, measure_schema_only
 from tests.conftest import Command
 from tests.support.encoder_folders import make_encoder
 from tests.support.synthetic import sweep_of
-
-SETTINGS = ["corpus.utterances=120", "shadow.corpus.utterances=60"]
 
 
 @pytest.fixture(scope="module")
@@ -42,33 +43,17 @@ def recipe(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
-def test_it_measures_the_schema_alone(recipe: Path, tmp_path: Path, command: Command) -> None:
-    words = ("schema-only", str(recipe), "--storage", str(tmp_path / "runs"))
-    code, out, err = command(*words, "--json")
-    assert code == 0, err
-    found = json.loads(out)
-    assert (found["text"], found["metrics"]["epsilon"]) == (2500, 0)
-    code, out, err = command(*words)
-    assert code == 0, err
-    ser = found["metrics"]["ser"]
-    assert f"test SER {ser:.1%}" in out
-    assert "ε = 0" in out
-
-
-@pytest.mark.parametrize(
-    ("settings", "says"),
-    [
-        (["corpus.schema=null"], "corpus.schema = null: there are no samples in it to learn from; allowed: a schema"),
-        (["corpus.schema=clinc150"], "corpus.schema = clinc150: there are no samples"),
-        (["model.features=null"], "its model has no model.features"),
-    ],
-)
-def test_a_mistake_is_one_line(recipe: Path, command: Command, settings: list[str], says: str) -> None:
-    sets = [word for setting in settings for word in ("--set", setting)]
-    code, _, err = command("schema-only", str(recipe), *sets)
-    assert code == 2
-    assert says in err
-    assert len(err.strip().splitlines()) == 1
+@pytest.mark.parametrize("schema", ["health", None])
+def test_the_schema_is_measured_where_it_has_text(schema: str | None, recipe: Path, tmp_path: Path) -> None:
+    spec = load_recipe(str(recipe), [f"corpus.schema={schema or 'null'}"])[1].baseline()
+    prepared = locate(spec, tmp_path)
+    encode_missing(spec, prepared, read_missing(spec, prepared), lambda line: None)
+    assert has_text(prepared) == (schema is not None)
+    if schema is not None:
+        found = measure_schema_only(spec, prepared)
+        assert (found["epsilon"], found["delta"]) == (0, 1e-3)
+        assert 0 < found["valid_ser"] < 2
+        assert 0 < found["ser"] < 2
 
 
 def test_a_front_has_its_row(tmp_path: Path, command: Command) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import unicodedata
 from pathlib import Path
@@ -14,10 +13,10 @@ from edp.spec import UserError
 from sweeps.run.prepare import encode_missing, locate, read_missing
 from tests.support import tiny, writers
 from tests.support.encoder_folders import make_encoder
-from tests.support.public import CORPORA, pool_of, recipe
+from tests.support.public import CORPORA, seen_encoder, write_corpora
 from trainables.config import BERTSpec, CLCSpec, CorpusSpec, TrialSpec
 from trainables.corpora import Splits, Utterance, generate
-from trainables.pretraining.overlap import (
+from trainables.corpora.overlap import (
     Overlap,
     check_corpus,
     check_public,
@@ -27,7 +26,6 @@ from trainables.pretraining.overlap import (
     overlap,
     public_corpora,
 )
-from trainables.pretraining.run import Record, describe, pieces_of, start_of, write_folder
 
 
 def said(text: str) -> Utterance:
@@ -50,26 +48,11 @@ def test_accents_do_not_hide_an_utterance(one: str, other: str) -> None:
         assert overlap([said(private)], hashes_of([said(public)])) == Overlap(1, 1, (1,))
 
 
-def test_hashes_that_were_written_with_accents_are_found() -> None:
-    """Version 0.1.0 kept accents; its encoders still name what they have seen."""
-    before = hashlib.sha256("uncafénoir".encode()).digest()[:8]
-    hashes = np.array([int.from_bytes(before, "big")], np.uint64)
-    assert overlap([said("Un café noir !"), said("un thé")], hashes) == Overlap(1, 2, (1,))
-
-
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An encoder that has seen `CORPORA`."""
     place = tmp_path_factory.mktemp("public")
-    return seen(place / "data", place / "made")
-
-
-def seen(place: Path, folder: Path, **changes: object) -> Path:
-    spec = recipe(place, **changes)
-    record = Record(steps=1, losses=[1.0])
-    about = describe(spec, pool_of(spec), record, "abc")
-    write_folder(folder, start_of(spec), pieces_of(spec), spec, about, [CORPORA[c.name] for c in spec.corpora])
-    return folder
+    return seen_encoder(place / "made", write_corpora(place / "data"))
 
 
 def model(folder: Path | str | None) -> BERTSpec:
@@ -186,21 +169,6 @@ def test_a_private_corpus_of_the_same_name_or_content_is_refused(folder: Path, t
             check_corpus(model(folder), private)
         assert "\n" not in str(error.value)
     check_corpus(model(folder), CorpusSpec(name="mine", path=str(mine)))
-
-
-def test_an_encoder_trained_on_has_seen_what_the_first_one_saw(folder: Path, tmp_path: Path) -> None:
-    place = folder.parent / "data"
-    later = seen(
-        place,
-        tmp_path / "later",
-        corpora=[{"name": "both", "path": str(place / "both")}],
-        model={"pretrained": str(folder)},
-        stages=[{"steps": 1}],
-    )
-    with pytest.raises(UserError, match="it was trained on slots without privacy"):
-        check_corpus(model(later), CorpusSpec(name="slots", path=str(place / "slots")))
-    with pytest.raises(UserError, match="100 of the 100 distinct utterances"):
-        check_utterances(model(later), CorpusSpec(name="mine"), Splits(CORPORA["slots"], [], []))
 
 
 def test_more_than_one_percent_of_shared_utterances_is_refused_and_fewer_are_told(

@@ -6,8 +6,8 @@
 | `edp`, `edp:noise=paper+alpha=public`, … | the hook, one micro-batch per worker; options of `edp` and `training` |
 | `dpsgd` | the hook with micro-batches of one example, clipped in one pass |
 | `dpsgd_loop` | the same, one example at a time |
-| `plain` | SGD in a plain PyTorch loop over a plain PyTorch model (`sweeps.bench.peers`) |
-| `opacus`, `opacus-ghost` | the peer, per-example and with ghost clipping (`sweeps.bench.peers`) |
+| `plain` | SGD in a plain PyTorch loop over a plain PyTorch model (`tests.benchmarks.peers`) |
+| `opacus`, `opacus-ghost` | the peer, per-example and with ghost clipping (`tests.benchmarks.peers`) |
 
 Our methods also train a part of the model (`model.trainable`): `dpsgd:trainable=heads` is compared with
 `sgd:trainable=heads`.
@@ -23,8 +23,8 @@ import torch
 from pydantic import BaseModel, ValidationError
 
 from edp.spec import EDPSpec, UserError
-from sweeps.bench.peers import CannotRun, Step, opacus_stepper, plain_stepper
 from sweeps.text.errors import one_line
+from tests.benchmarks.peers import CannotRun, Step, opacus_stepper, plain_stepper
 from trainables.config import BERTSpec, CLCSpec, TrainingSpec, TrialSpec
 from trainables.corpora import load_corpus
 from trainables.features.encoded_corpus import EncodedCorpus

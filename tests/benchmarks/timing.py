@@ -1,4 +1,4 @@
-"""`bench step`: the time of a training step, as a ratio to plain SGD's in the same round of the same processes.
+"""The time of a training step, as a ratio to plain SGD's in the same round of the same processes.
 
 Methods take turns within a round, in an order that rotates from round to round, so that other load on the machine
 affects all of them alike. On a CPU the ratio is of *process CPU time*, summed over the workers, which a busy machine
@@ -24,8 +24,8 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from sweeps.bench.methods import compared_with, stepper
-from sweeps.bench.peers import CannotRun, Step
+from tests.benchmarks.methods import compared_with, stepper
+from tests.benchmarks.peers import CannotRun, Step
 from trainables.config import TrialSpec
 from trainables.features.encoded_corpus import EncodedCorpus
 from trainables.training.process import keep_freed_memory

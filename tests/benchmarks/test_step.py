@@ -1,13 +1,13 @@
-"""`edp-sweep bench step` runs every method in one process group, and says why one cannot run."""
+"""The benchmark of a step runs every method in one process group, and says why one cannot run."""
 
 from __future__ import annotations
 
 import importlib.util
 import json
-from pathlib import Path
 
 import pytest
 
+from tests.benchmarks import step, tables
 from tests.conftest import Command
 
 TINY = ["--utterances", "300", "--rounds", "2", "--steps", "1", "--model-size", "hidden_size=12"]
@@ -28,12 +28,11 @@ TINY = ["--utterances", "300", "--rounds", "2", "--steps", "1", "--model-size", 
     ids=["clc", "bert"],
 )
 def test_every_method_has_a_row_with_a_ratio_or_a_reason(
-    model: str, workers: str, sizes: list[str], methods: str, command: Command, tmp_path: Path
+    model: str, workers: str, sizes: list[str], methods: str, command: Command
 ) -> None:
-    figure = tmp_path / "figure.html"
     options = [word for size in sizes for word in ("--model-size", size)]
     words = ["--models", model, "--methods", methods, "--batch-sizes", "4", "--workers", workers]
-    code, out, err = command("bench", "step", *words, *TINY, *options, "--plot", str(figure), "--json")
+    code, out, err = command(*words, *TINY, *options, commands=step.app)
     assert code == 0, err
     document = json.loads(out)
     assert {"machine", "versions", "rows"} <= document.keys()
@@ -51,14 +50,13 @@ def test_every_method_has_a_row_with_a_ratio_or_a_reason(
             assert 0 < row["ratio_q1"] <= row["ratio"] <= row["ratio_q3"]
             assert row["utterances_per_second"] > 0
     assert all(rows["sgd", count]["ratio"] == rows["sgd", count]["ratio_q3"] == 1 for count in counts)
-    assert "dpsgd" in figure.read_text()
 
 
 @pytest.mark.slow
 def test_table_2_sets_the_papers_figures_beside_ours(command: Command) -> None:
     sizes = [word for size in ("char_filters=4", "embedding_size=8") for word in ("--model-size", size)]
-    words = ["--models", "clc", "--corpora", "health", "--batch-size", "8", *TINY, *sizes, "--json"]
-    code, out, err = command("bench", "table2", *words)
+    words = ["--models", "clc", "--corpora", "health", "--batch-size", "8", *TINY, *sizes]
+    code, out, err = command(*words, commands=tables.app)
     assert code == 0, err
     (row,) = json.loads(out)["rows"]
     assert (row["paper_dpsgd"], row["paper_edpsgd"]) == (153.9, 1.14)
@@ -80,7 +78,6 @@ def test_table_2_sets_the_papers_figures_beside_ours(command: Command) -> None:
         (["--models", "gpt"], "--models = 'gpt': allowed: clc, bert"),
         (["--batch-sizes", "0"], "--batch-sizes = '0': allowed: whole numbers"),
         (["--batch-sizes", "3", "--workers", "2"], "allowed: multiples of --workers = 2"),
-        (["--plot", "/nowhere/figure.html"], "--plot = '/nowhere/figure.html'"),
         (["--model-size", "hidden_size=²"], "--model-size = 'hidden_size=²'"),
         (["--model-size", "hidden_size=big"], "--model-size = 'hidden_size=big'"),
         (["--corpus", "nothing"], "nothing"),
@@ -88,7 +85,7 @@ def test_table_2_sets_the_papers_figures_beside_ours(command: Command) -> None:
     ids=lambda value: value if isinstance(value, str) else " ".join(value),
 )
 def test_a_mistake_is_one_line_that_says_what_is_allowed(words: list[str], said: str, command: Command) -> None:
-    code, out, err = command("bench", "step", *words)
+    code, out, err = command(*words, commands=step.app)
     assert (code, out) == (2, "")
     assert said in err
     assert len(err.strip().splitlines()) == 1
