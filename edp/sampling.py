@@ -9,7 +9,7 @@ Two schemes, each with the neighbour relation that its accounting needs:
   an attacker who knows it, sampling amplifies nothing. With micro-batches of one example (`poisson_examples`) this is
   DP-SGD as in Abadi et al. (2016): as many micro-batches as examples were drawn, possibly none.
 
-Poisson draws come from a secret key that all workers share (`edp.keyed.shared_key`). An example's draws depend on the
+Poisson draws come from a secret key that all workers share (`edp.shared_key`). An example's draws depend on the
 key and its id alone.
 
 To protect users, draw users instead of examples; `group_by_user` then replaces each user by the user's examples.
