@@ -113,7 +113,7 @@ class ToldTrials:
 
 
 def trials(made: Sweep, recipe: Recipe, **about: Any) -> ToldTrials:
-    return ToldTrials(driver(made, recipe, **{"tracker": NoTracker(), **about}))
+    return ToldTrials(driver(made, recipe, **about))
 
 
 def result(stopped: str | None = None, **changes: float) -> TrialResult:
