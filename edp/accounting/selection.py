@@ -65,7 +65,7 @@ def random_stopping_epsilon(base: Ledger, delta: float, mean: float, shape: floa
     The smaller of two bounds: that of the privacy profile (`_profile_epsilon`), and that of Rényi divergences in
     Papernot & Steinke (2022), Theorem 2 (Theorem 6 for the Poisson distribution), through dp_accounting. Both hold if
     the number is drawn once and kept secret, every trial draws its configuration independently from one fixed
-    distribution, and nothing of the other trials leaves the sweep: no table, no curve, no front. The order of the
+    distribution, and nothing of the other trials leaves the sweep, nor the winner's number. The order of the
     trials from best to worst must be a function of their outputs.
 
     Examples:

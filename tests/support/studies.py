@@ -80,7 +80,7 @@ def driver(
         locate(recipe.baseline(), made.cache),
         units,
         SimpleNamespace(send=SimpleNamespace(remote=lambda reason: None)),
-        tracker=tracker,
+        tracker=tracker or NoTracker(),
         progress=progress or Progress(Console(quiet=True)),
         max_running=max_running,
         budget=budget,

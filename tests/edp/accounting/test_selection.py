@@ -8,6 +8,7 @@ from dp_accounting import dp_event
 from dp_accounting.rdp import RdpAccountant
 from scipy.optimize import brentq
 from scipy.special import ndtr, ndtri
+from scipy.stats import norm
 
 from edp.accounting.epsilon import epsilon
 from edp.accounting.gaussian import gaussian_delta, gaussian_epsilon
@@ -181,3 +182,20 @@ def test_more_noise_and_fewer_trials_cost_less(shape, spec):
     assert by_noise == sorted(by_noise)
     by_mean = [random_stopping_epsilon(trial(z0=2.0, **spec), 1e-5, mean, shape) for mean in (1, 1 + 1e-9, 3, 1e6)]
     assert by_mean == sorted(by_mean)
+
+
+def test_a_release_that_tells_the_winners_number_costs_twice_what_the_bound_states():
+    """Integrate the release of (number, value), where the best of K Gaussian values is the largest."""
+    mu, stop, step = 0.875, 1 / 40, 0.01
+    values, numbers = np.arange(-9, 10, step), np.arange(1, 1_000)[:, None]
+
+    def log_density(mean):
+        """Number n won: n or more trials were drawn, and all others are below."""
+        below = norm.logcdf(values - mean)
+        more = np.log(stop) + (numbers - 1) * (np.log1p(-stop) + below) - np.log1p(-(1 - stop) * np.exp(below))
+        return norm.logpdf(values - mean) + more
+
+    one, other = log_density(0), log_density(mu)
+    assert np.exp(one).sum() * step == pytest.approx(1, abs=1e-6)
+    assert (np.exp(one) * np.maximum(-np.expm1(16.3 + other - one), 0)).sum() * step >= DELTA
+    assert random_stopping_epsilon(one_step(mu), DELTA, 40, 1) < 8.05
