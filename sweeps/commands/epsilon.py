@@ -19,10 +19,10 @@ from edp.sampling import steps_at_rate
 from edp.spec import EDPSpec, UserError
 from sweeps.commands.console import err, out, print_json
 from sweeps.commands.options import PATH, Json, Set, Trials, with_trials
-from sweeps.commands.release import check_target, private_sizes
+from sweeps.commands.release import at_target, private_sizes
 from sweeps.config.choice import chosen_in
 from sweeps.config.loading import load_recipe
-from sweeps.config.spending import of_trials, together
+from sweeps.config.spending import of_training, together
 from sweeps.run.progress import shown_each
 from sweeps.text.errors import one_line
 from sweeps.text.figures import (
@@ -185,11 +185,9 @@ def _price(name: str, overrides: list[str], as_json: bool) -> None:
     units = users if recipe.edp.unit == "user" else examples
     if (remark := delta_remark(recipe.edp.delta, recipe.edp.unit, units)) is not None:
         print_line(err, remark)
-    check_target(recipe, units)
     trials, delta = recipe.search.trials, recipe.edp.delta
-    every = of_trials(recipe, units, trials)
-    assert every is not None, "the target is met"
-    one, search = together(every[:1], delta), together(every, delta)
+    cost = of_training(at_target(recipe, units), units)  # with shuffled epochs that of any configuration
+    one, search = together([cost], delta), together([cost] * trials, delta)
     document = {
         "delta": delta,
         "unit": recipe.edp.unit,

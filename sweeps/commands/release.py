@@ -85,7 +85,7 @@ def _plan(recipe: Recipe, progress: Progress) -> Plan:
     examples, users = private_sizes(recipe, progress.say)
     # Canaries audit the trials. The release is not trained on made-up utterances.
     plan = Plan(recipe=recipe.model_copy(update={"canaries": CanariesSpec()}), examples=examples, users=users)
-    check_target(recipe, plan.units)
+    at_target(recipe, plan.units)
     assert recipe.search.proxy is not None, "a recipe with this plan has one"
     try:
         Recipe.model_validate(apply_overrides(recipe.model_dump(mode="json"), _search_settings(recipe)))
@@ -113,14 +113,17 @@ def private_sizes(recipe: Recipe, say: Callable[[str], None]) -> tuple[int, int]
     return len(splits.train), users
 
 
-def check_target(recipe: Recipe, units: int) -> None:
-    """Raise if no noise meets the target ε of a recipe with `units` training utterances, or users.
+def at_target(recipe: Recipe, units: int) -> TrialSpec:
+    """Return a trial of the space's first values, with the noise for the recipe's target ε.
+
+    Args:
+        units: training utterances of the corpus, or users if they are the unit.
 
     Raises:
-        UserError: with the reason.
+        UserError: if no noise meets the target.
     """
     try:
-        resolve(recipe, example_params(recipe), units)
+        return resolve(recipe, example_params(recipe), units).spec
     except ConfigurationRefused as refusal:
         raise UserError(f"edp.epsilon: {refusal}") from None
 
