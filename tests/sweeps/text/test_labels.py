@@ -75,6 +75,7 @@ def test_so_is_the_price_of_a_recipe(command: Command) -> None:
 @pytest.mark.parametrize("public", [True, False])
 def test_so_are_attacks(public: bool, capsys: pytest.CaptureFixture[str]) -> None:
     found: dict[str, Any] = {
+        "output": "there",
         "labels_taken_to_be_public": public,
     }
     with out.capture() as captured:
