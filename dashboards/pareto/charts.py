@@ -59,8 +59,8 @@ def cards(source: Source) -> set[str]:
         "first": any(is_drawn(c, found.axis("epsilon")) and is_drawn(c, ser) for c in found.candidates.values()),
         "scatter": bool(found.candidates),
         "parallel": several,
-        "search": several and not found.recipe.search.secret,
-        "runs": bool(found.curves) and not found.recipe.search.secret,
+        "search": several,
+        "runs": bool(found.curves),
         "sweeps": bool(others(source)),
     }
     return {name for name, has in shown.items() if has}

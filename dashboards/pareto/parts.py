@@ -38,13 +38,12 @@ def state_line(snapshot: Snapshot) -> str:
         return f"cannot be read any more; this is its last state: {snapshot.problem}"
     record, recipe = snapshot.record, snapshot.recipe
     counts = ", ".join(f"{n} {state}" for state, n in snapshot.counts.items()) or "no trials yet"
-    wanted = "a secret number" if recipe.search.secret else f"{record.wanted} trials"
     public, whole = (", which is public", "in all") if snapshot.plan is not None else ("", "of the whole sweep")
     private = recipe.corpus if snapshot.plan is None else snapshot.plan.recipe.corpus
     labels = "".join(f", {words}" for words in labels_remark(private))
     return (
-        f"{snapshot.state}: {counts} of {wanted} · {recipe.model.kind.upper()} on {recipe.corpus.name}{public} · "
-        f"ε {whole}: {epsilon_text(snapshot.epsilon_of_sweep)}{labels}"
+        f"{snapshot.state}: {counts} of {record.wanted} trials · {recipe.model.kind.upper()} on {recipe.corpus.name}"
+        f"{public} · ε {whole}: {epsilon_text(snapshot.epsilon_of_sweep)}{labels}"
     )
 
 

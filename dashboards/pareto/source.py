@@ -60,7 +60,7 @@ class Source:
         stamp = " ".join(_state(file) for file in (*files, *sorted(trained)))
         stamp += f" {self.sweep.state}"  # a driver that dies changes no file
         # A study in a shared database changes no file here, so its stamp changes all the time.
-        whole = files[1].is_file() or self.sweep.released.is_dir()
+        whole = files[1].is_file()
         return stamp if whole else f"{stamp} {time.monotonic():.0f}"
 
     def read(self) -> tuple[str, Snapshot]:
@@ -110,7 +110,7 @@ class Source:
     def trials_page(self, mlflow: str, tracking_uri: str | None = None) -> str | None:
         """Return the address of the trials' table in the MLflow UI at `mlflow`; None if there is none."""
         experiment = self._experiment_id(tracking_uri or self.sweep.record.tracking_uri)
-        if experiment is None or self.sweep.recipe.search.secret:
+        if experiment is None:
             return None
         return f"{mlflow}/{trials_page(experiment, self.sweep.name)}"
 

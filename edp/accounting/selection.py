@@ -1,17 +1,12 @@
-"""ε of a whole sweep: trying many configurations on the same private data costs more than the released one alone.
+"""ε of a whole search: many trials on the same private data cost more than the released one alone.
 
-| the sweep | its ε |
-|---|---|
-| any searcher, early stopping, failed trials | `composed_epsilon`: all that was executed, composed |
-| a secret random number of i.i.d. trials, only the best released | `random_stopping_epsilon` |
-| several sweeps of either kind | `epsilon_with_best` |
+`composed_epsilon` holds for any searcher. `random_stopping_epsilon` is less, if only the best trial is shown.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable
 from functools import lru_cache
 
 from dp_accounting import dp_event
@@ -33,8 +28,7 @@ def composed_epsilon(ledgers: Iterable[Ledger], delta: float) -> float:
     """Return ε of everything that a sweep's trials executed, each chosen in the light of the others (adaptively).
 
     Failed and stopped trials count with what they ran. No ledger records validation scores: the search must compute
-    them on other data than the private. A plain SGD ledger on the private corpus makes the result infinite; leave it
-    out only with a remark that the figure covers the private trials alone.
+    them on other data than the private. A plain SGD ledger on the private corpus makes the result infinite.
 
     Examples:
         >>> from edp.accounting.epsilon import epsilon
@@ -62,60 +56,7 @@ def composed_epsilon_user(ledgers: Iterable[Ledger], delta: float) -> float | No
     return _epsilon_of(compose(known), delta) if len(known) == len(parts) else None
 
 
-# Cached, because the Pareto page asks again with every refresh.
-_epsilon_of = lru_cache(maxsize=64)(epsilon_of)
-
-
-@dataclass(frozen=True, slots=True)
-class BestOf:
-    """The best of a secret random number of trials, each of which costs at most `one` (`random_stopping_epsilon`)."""
-
-    one: Composition
-    mean: float
-    shape: float
-
-    def epsilon(self, delta: float) -> float:
-        """Return its ε at `delta`.
-
-        Raises:
-            UserError: as `random_stopping_epsilon`.
-        """
-        return _best_epsilon(self, delta)
-
-
-def epsilon_with_best(parts: Iterable[Composition], best: Sequence[BestOf], delta: float) -> float:
-    """Return the ε of everything together: mechanisms, and searches that released their best trial alone.
-
-    Mechanisms compose as in `composed_epsilon`. With searches, return the smaller of two bounds. The first divides δ
-    equally among the searches and the rest, and adds the epsilons (basic composition). The second composes the trials:
-    in the notation of `_profile_epsilon`, a/q is at most E[K] and falls by at most the factor R on the neighbour. With
-    densities m and m' of everything else, which may depend on y, a·m - e^ε·a'·m' is at most E[K] times
-    q·m - e^(ε - ln R)·q'·m'. So
-
-        δ(ε) <= Π E[K_i] · δ_Q(ε - Σ ln R_i),    Q: one trial of each search, and the rest, composed.
-
-    Examples:
-        >>> one = Composition(mu=0.5)
-        >>> round(epsilon_with_best([one, one], [], 1e-5), 2), round(epsilon_with_best([one], [], 1e-5), 2)
-        (2.94, 1.99)
-        >>> secret = BestOf(one, mean=10, shape=1)
-        >>> round(epsilon_with_best([], [secret], 1e-5), 2), round(epsilon_with_best([one], [secret], 1e-5), 2)
-        (3.15, 4.2)
-
-    Raises:
-        UserError: for a delta outside (0, 1).
-    """
-    check_delta(delta)
-    rest = compose(parts)
-    if not best:
-        return _epsilon_of(rest, delta)
-    share = delta / (len(best) + (rest != Composition()))
-    basic = _epsilon_of(rest, share) + sum(one.epsilon(share) for one in best)
-    least = delta / math.prod(one.mean for one in best)
-    if least == 0 or math.isinf(basic) or any(math.isinf(one.shape) for one in best):
-        return basic  # a Poisson number may be 0, and then there is no q
-    log_ratios = sum(_log_ratio(one.one, delta, one.mean, one.shape) for one in best)
-    return min(basic, log_ratios + _epsilon_of(compose([rest, *(one.one for one in best)]), least))
+_epsilon_of = lru_cache(maxsize=64)(epsilon_of)  # the Pareto page asks again with every refresh
 
 
 def random_stopping_epsilon(base: Ledger, delta: float, mean: float, shape: float) -> float:
@@ -124,7 +65,7 @@ def random_stopping_epsilon(base: Ledger, delta: float, mean: float, shape: floa
     The smaller of two bounds: that of the privacy profile (`_profile_epsilon`), and that of Rényi divergences in
     Papernot & Steinke (2022), Theorem 2 (Theorem 6 for the Poisson distribution), through dp_accounting. Both hold if
     the number is drawn once and kept secret, every trial draws its configuration independently from one fixed
-    distribution, and nothing of the other trials leaves the sweep: no table, no curve, no front. The order of the
+    distribution, and nothing of the other trials leaves the sweep, nor the winner's number. The order of the
     trials from best to worst must be a function of their outputs.
 
     Examples:
@@ -135,27 +76,18 @@ def random_stopping_epsilon(base: Ledger, delta: float, mean: float, shape: floa
         >>> one = planned_ledger(EDPSpec(z0=2.0), **run)
         >>> round(epsilon(one, 1e-5), 2), round(random_stopping_epsilon(one, 1e-5, mean=10, shape=1), 2)
         (4.98, 7.47)
-        >>> round(composed_epsilon([one] * 10, 1e-5), 2)  # ten of them, all shown
-        20.68
 
     Args:
         base: a trial with the *least* noise that the distribution of configurations allows. None of them may have a
             larger privacy profile anywhere.
         mean: expected number of trials.
-        shape: of the truncated negative binomial distribution of that number: 1 is geometric, 0 logarithmic,
-            and infinity Poisson.
+        shape: of that number's truncated negative binomial distribution (1: geometric, 0: logarithmic, inf: Poisson).
 
     Raises:
         UserError: where the theorem does not apply, with the reason.
     """
-    return BestOf(composition_of(base), mean, shape).epsilon(delta)
-
-
-# Cached, because an account asks again for every check.
-@lru_cache(maxsize=64)
-def _best_epsilon(best: BestOf, delta: float) -> float:
     check_delta(delta)
-    cost, mean, shape = best.one, best.mean, best.shape
+    cost = composition_of(base)
     if cost.mu_if_always_drawn > 1e150:
         raise UserError("base has an infinite epsilon of its own, which no random stopping makes finite")
     if not shape >= 0:
@@ -164,8 +96,7 @@ def _best_epsilon(best: BestOf, delta: float) -> float:
         raise UserError(f"mean = {mean:g} is not allowed: the expected number of trials is at least 1 and finite")
     if cost == Composition():
         return 0.0
-    accountant = RdpAccountant(ORDERS)
-    accountant.compose(dp_event.RepeatAndSelectDpEvent(event_of(cost), mean, shape))
+    accountant = RdpAccountant(ORDERS).compose(dp_event.RepeatAndSelectDpEvent(event_of(cost), mean, shape))
     return min(float(accountant.get_epsilon(delta)), _profile_epsilon(cost, delta, mean, shape))
 
 
@@ -193,28 +124,19 @@ def _profile_epsilon(c: Composition, delta: float, mean: float, shape: float) ->
     (3) reads γ + (1-γ)·t' <= e^ρ·(γ + (1-γ)·t). Hence R = e^((1+η)ρ). (3) allows no smaller R, and the one of the
     paper, (e^ρ̂ + δ_Q(ρ̂)·(1-γ)/γ)^(1+η), is larger at every ρ̂.
 
-    *Poisson*: φ'(1-t) = E[K]·e^(-E[K]·t), so R = e^(E[K]·δ_Q(0)): δ_Q(0) is the largest t' - t. No trial at all is as
-    probable on both neighbours.
+    *Poisson*: φ'(1-t) = E[K]·e^(-E[K]·t), so R = e^(E[K]·δ_Q(0)). K = 0 is as probable on both neighbours.
     """
-    return _log_ratio(c, delta, mean, shape) + epsilon_of(c, delta / mean)
-
-
-def _log_ratio(c: Composition, delta: float, mean: float, shape: float) -> float:
-    """Return an upper bound of ln R in `_profile_epsilon`."""
-    if c == Composition():
-        return 0.0
-    curves = both_trade_offs(c, delta / mean)
+    alone, curves = epsilon_of(c, delta / mean), both_trade_offs(c, delta / mean)
 
     def profile(epsilon: float) -> float:
         return max(curve.delta(epsilon) for curve in curves)
 
     if shape == math.inf:
-        return mean * profile(0.0)
+        return mean * profile(0.0) + alone
     odds = _odds_of_more(mean, shape)
-    # δ_Q is at most 1, so the root is at most ln(1 + odds); the factor leaves room for rounding.
-    most = math.log1p(2 * odds)
+    most = math.log1p(2 * odds)  # δ_Q is at most 1, so the root is at most ln(1 + odds); 2 leaves room for rounding
     root = brentq(lambda rho: odds * profile(rho) - math.expm1(rho), 0.0, most, xtol=_XTOL)
-    return (1 + shape) * (float(root) + 10 * _XTOL)
+    return (1 + shape) * (float(root) + 10 * _XTOL) + alone
 
 
 def _odds_of_more(mean: float, shape: float) -> float:

@@ -165,7 +165,7 @@ def _table(document: dict[str, Any], heads: list[str]) -> Table:
             "name": one["name"],
             "began": f"{datetime.fromisoformat(one['began']):%Y-%m-%d %H:%M}",
             "corpus": one["corpus"],
-            "trainings": "secret" if one["trainings"] is None else str(one["trainings"]),
+            "trainings": str(one["trainings"]),
             "ε": _cell(one),
         }
         released = "; ".join(one["models"]) or ("chose what was released" if one["released"] else "")

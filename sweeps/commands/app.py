@@ -25,7 +25,6 @@ from sweeps.commands.data import data
 from sweeps.commands.epsilon import epsilon_command
 from sweeps.commands.front import front_command
 from sweeps.commands.pick import pick_command
-from sweeps.commands.plan import plan_command
 from sweeps.commands.run import resume_command, run_command
 from sweeps.commands.status import list_command, status_command
 from sweeps.commands.stopping import SweepStopped
@@ -66,11 +65,13 @@ RUNNING, CHOOSING, GUARANTEE, DATA, OTHER = (
 REMOVED = {
     "bench": "python -m tests.benchmarks.step, and python -m tests.benchmarks.tables for Table 2, in a clone",
     "forecast": "a sweep at the other ε",
+    "plan": "epsilon RECIPE, which shows the ε of a trial, of the whole search, and of proxy and release",
+    "--plan": "--set search.plan=proxy, or no plan for a search on the corpus itself",
     "pretrain": "python examples/pretrain_encoder.py",
     "repair": "a backup of study.db",
     "schema-only": "front, whose row `schema` has its figures",
 }
-"""What to take in place of a command that was removed."""
+"""What to take in place of a command or an option that was removed."""
 
 for _group, _name, _command in (  # in the order of `--help`
     (RUNNING, "run", run_command),
@@ -81,7 +82,6 @@ for _group, _name, _command in (  # in the order of `--help`
     (CHOOSING, "confirm", confirm_command),
     (CHOOSING, "pick", pick_command),
     (CHOOSING, "train", train_command),
-    (GUARANTEE, "plan", plan_command),
     (GUARANTEE, "epsilon", epsilon_command),
     (GUARANTEE, "account", account_command),
     (GUARANTEE, "attack", attack_command),
@@ -165,7 +165,9 @@ def mistyped(error: typer.TyperException) -> str:
         if name in REMOVED:
             return f"{name}: removed; use {REMOVED[name]}"
         allowed = context.command.list_commands(context)
-    elif hasattr(error, "option_name"):
+    elif (option := getattr(error, "option_name", None)) is not None:
+        if option in REMOVED:
+            return f"{option}: removed; use {REMOVED[option]}"
         allowed = [name for one in context.command.get_params(context) for name in one.opts if name.startswith("--")]
     return f"{message.rstrip('.')}; allowed: {', '.join(allowed)}" if allowed else message
 

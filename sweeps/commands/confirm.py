@@ -95,11 +95,6 @@ def confirm(
 
     record, recipe = sweep.record, sweep.recipe
     check_canaries(recipe)
-    if recipe.search.secret:
-        raise UserError(
-            f"name = {sweep.name!r} released the best of a secret number of trials, and its ε does not cover more "
-            "trainings; allowed: a sweep with another search.sampler"
-        )
     if record.state == "running":
         way = "" if sweep.state == "running" else f" (its process is gone; go on with: {sweep.command('resume')})"
         raise UserError(

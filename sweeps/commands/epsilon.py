@@ -1,4 +1,4 @@
-"""`edp-sweep epsilon`: the ε of a configuration, without training it."""
+"""`edp-sweep epsilon`: the ε of a configuration or of a recipe, without training it."""
 
 from __future__ import annotations
 
@@ -18,10 +18,22 @@ from edp.ledger import Ledger, planned_ledger
 from edp.sampling import steps_at_rate
 from edp.spec import EDPSpec, UserError
 from sweeps.commands.console import err, out, print_json
-from sweeps.commands.options import PATH, Json
+from sweeps.commands.options import PATH, Json, Set, Trials, with_trials
+from sweeps.commands.release import at_target, private_sizes
+from sweeps.config.choice import chosen_in
+from sweeps.config.loading import load_recipe
+from sweeps.config.spending import of_training, together
 from sweeps.run.progress import shown_each
 from sweeps.text.errors import one_line
-from sweeps.text.figures import NO_GUARANTEE, delta_remark, epsilon_digits, epsilon_text, measured
+from sweeps.text.figures import (
+    LABELS_PUBLIC,
+    NO_GUARANTEE,
+    delta_remark,
+    epsilon_digits,
+    epsilon_text,
+    labels_field,
+    measured,
+)
 from sweeps.text.paths import check_page, output
 from sweeps.text.terminal import print_line
 from trainables.config.training import MAX_EPOCHS
@@ -43,8 +55,12 @@ _NEIGHBOURS = {
 
 
 def epsilon_command(
-    z0: Annotated[float, typer.Option(help="noise multiplier of the first epoch")],
-    epochs: Annotated[int, typer.Option(min=1, max=MAX_EPOCHS, help="number of training epochs")],
+    context: typer.Context,
+    recipe: Annotated[
+        str | None, typer.Argument(help="a recipe with a target edp.epsilon, to price; without it, --z0 and --epochs")
+    ] = None,
+    z0: Annotated[float | None, typer.Option(help="noise multiplier of the first epoch")] = None,
+    epochs: Annotated[int | None, typer.Option(min=1, max=MAX_EPOCHS, help="number of training epochs")] = None,
     decay: Annotated[
         str, typer.Option(help="decay of the noise multiplier over epochs: none, linear or exponential")
     ] = "none",
@@ -79,14 +95,29 @@ def epsilon_command(
     ] = "none",
     band: Annotated[int | None, typer.Option(help="number of steps that banded noise is correlated over")] = None,
     plot: Annotated[Path | None, typer.Option(help="also write the curve as an HTML page", **PATH)] = None,
+    trials: Trials = None,
+    settings: Set = None,
     as_json: Json = False,
 ) -> None:
-    """Compute the ε of a configuration: the honest one, and the one of the paper's formula.
+    """Compute the ε of a configuration or of a recipe.
 
-    The row of an epoch is the ε of a training that is planned to end there. A training on a private corpus that ends
-    earlier than planned keeps the ε of its plan.
+    A configuration (--z0, --epochs) has the honest ε, and the one of the paper's formula. The row of an epoch is the ε
+    of a training that is planned to end there. A training on a private corpus that ends earlier than planned keeps the
+    ε of its plan. A recipe has the ε of a trial, of its whole search, and of a choice on a proxy corpus with a release.
     """
-    settings: dict[str, Any] = {
+    words = {
+        name for name in context.params if getattr(context.get_parameter_source(name), "name", "") == "COMMANDLINE"
+    }
+    if recipe is not None:
+        if others := sorted(words - {"recipe", "trials", "settings", "as_json"}):
+            raise UserError(f"{others[0].replace('_', '-')}: a recipe is given; allowed: --set, --trials, --json")
+        _price(recipe, with_trials(settings, trials), as_json)
+        return
+    if words & {"trials", "settings"}:
+        raise UserError("recipe: missing; allowed: a recipe with --set and --trials")
+    if z0 is None or epochs is None:
+        raise UserError(f"{'z0' if z0 is None else 'epochs'}: missing; allowed: --z0 and --epochs, or a recipe")
+    mechanism: dict[str, Any] = {
         "z0": z0,
         "decay": decay,
         "tau": tau,
@@ -100,7 +131,7 @@ def epsilon_command(
         "delta": delta,
     }
     try:
-        spec = EDPSpec.model_validate(settings)
+        spec = EDPSpec.model_validate(mechanism)
     except ValidationError as error:
         raise UserError(one_line(error)) from None
     method = method or ("dpsgd" if unit == "user" else "edp")
@@ -139,6 +170,55 @@ def epsilon_command(
         _show(document, spec)
         if plot is not None:
             print_line(out, f"wrote {plot}")
+
+
+def _price(name: str, overrides: list[str], as_json: bool) -> None:
+    """Print the ε of a trial of a recipe, of its whole search, and of a choice on a proxy corpus with its release.
+
+    Raises:
+        UserError: without a target ε, or if no noise meets it.
+    """
+    recipe = load_recipe(name, overrides)[1]
+    if recipe.edp.epsilon is None:
+        raise UserError("edp.epsilon: the recipe has no target; allowed: --set edp.epsilon=8")
+    examples, users = private_sizes(recipe, lambda line: print_line(err, line))
+    units = users if recipe.edp.unit == "user" else examples
+    if (remark := delta_remark(recipe.edp.delta, recipe.edp.unit, units)) is not None:
+        print_line(err, remark)
+    trials, delta = recipe.search.trials, recipe.edp.delta
+    cost = of_training(at_target(recipe, units), units)  # with shuffled epochs that of any configuration
+    one, search = together([cost], delta), together([cost] * trials, delta)
+    document = {
+        "delta": delta,
+        "unit": recipe.edp.unit,
+        "trials": trials,
+        "epsilon_of_trial": one,
+        "epsilon_of_search": search,
+        "epsilon_of_proxy_and_release": one,  # a release costs what a trial does, and its choice nothing
+        **labels_field(recipe.corpus),
+    }
+    if as_json:
+        print_json(document)
+        return
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 2, 0, 0))
+    table.add_column("what", no_wrap=True)
+    table.add_column("ε", justify="right", no_wrap=True)
+    for what, epsilon in (("a trial", one), (f"the whole search, {trials} trials", search), ("proxy and release", one)):
+        table.add_row(what, epsilon_text(epsilon))
+    out.print(table)
+    proxy = f"chosen on {recipe.search.proxy.name}" if recipe.search.proxy is not None else "it needs search.proxy"
+    lines = [
+        f"δ = {delta:g}; unit: {recipe.edp.unit}",
+        f"the whole search: {chosen_in(recipe.search, recipe.search.limits)}",
+        f"proxy and release (search.plan=proxy): {proxy}; trained once on {recipe.corpus.name}, for which ε holds; the "
+        "check of public corpora for private utterances is not covered",
+    ]
+    if recipe.edp.sampling == "poisson" or "edp.sampling" in recipe.space:
+        lines.append("Poisson sampling: ε of the search is for the space's first values; status has that of its trials")
+    if recipe.corpus.schema is None:
+        lines.append(LABELS_PUBLIC)
+    for line in lines:
+        print_line(out, line)
 
 
 def _document(

@@ -35,11 +35,8 @@ def finish(sweep: Sweep, recipe: Recipe, tracker: Tracker, state: str, progress:
     sweep.update(state=state)
     tracker.try_now()
     before = tracker.failures
-    secret = recipe.search.secret
-    if secret:
-        sweep.undate()
     send_baseline(sweep, recipe.baseline(), tracker)
-    missing = 0 if secret else send_missing(sweep, recipe, tracker, sweep.trials(), _inputs(sweep, recipe))
+    missing = send_missing(sweep, recipe, tracker, sweep.trials(), _inputs(sweep, recipe))
     record, trials = sweep.record, sweep.trials()
     front = pareto_front(trials, recipe.search.objectives, recipe.search.limits)
     for trial in trials:
@@ -52,15 +49,13 @@ def finish(sweep: Sweep, recipe: Recipe, tracker: Tracker, state: str, progress:
         with atomic_write(picture) as partial:
             partial.write_text(front_svg(points, front, recipe.search.objectives, record.baseline), encoding="utf-8")
         tracker.artifact(record.run_id, picture)
-    if not secret:
-        tracker.delete_strays(record.run_id, {trial.run_id for trial in trials if trial.run_id})
+    tracker.delete_strays(record.run_id, {trial.run_id for trial in trials if trial.run_id})
     now, earlier = {point.run_id for point in front if point.run_id}, tracker.marked(record.run_id, "pareto")
     for run in now ^ earlier:  # a sweep that went on has runs that were marked before and left the front since
         tracker.tag(run, {"pareto": str(run in now).lower()})
     tracker.log(record.run_id, Figures(_metrics(sweep, recipe, trials, front)))
     note = run_note(sweep, recipe, trials, front, tracker.experiment_id)
-    if not recipe.search.secret:
-        tracker.keep_view(sweep.name, trials_view(sweep.name, recipe))
+    tracker.keep_view(sweep.name, trials_view(sweep.name, recipe))
     tracker.tag(record.run_id, {"state": "interrupted" if state == "running" else state, NOTE: note})
     tracker.end(record.run_id, {"finished": "FINISHED", "failed": "FAILED"}.get(state, "KILLED"))
     try:
@@ -84,8 +79,6 @@ def write_missing_end(sweep: Sweep, progress: Progress) -> None:
             record, recipe = sweep.record, sweep.recipe
             artifacts = sweep.folder.parent / "mlflow-artifacts"
             tracker = Tracker(record.tracking_uri, record.recipe, artifacts, new=False)
-            if recipe.search.secret:
-                tracker.stop_clock(sweep.began)
             finish(sweep, recipe, tracker, "finished" if _nothing_left(sweep, recipe) else record.state, progress)
     except (UserError, OSError) as error:
         progress.say(f"note: MLflow lacks the end of {sweep.name}: {error}")
@@ -93,7 +86,7 @@ def write_missing_end(sweep: Sweep, progress: Progress) -> None:
 
 def _nothing_left(sweep: Sweep, recipe: Recipe) -> bool:
     """Return True if only the end was left to write when the driver of a running sweep died."""
-    if sweep.record.state != "running" or recipe.search.secret or recipe.attacks.at_end:
+    if sweep.record.state != "running" or recipe.attacks.at_end:
         return False
     states = [trial.state for trial in sweep.trials()]
     ended = sum(state in ("complete", "stopped", "failed") for state in states)

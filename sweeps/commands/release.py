@@ -1,31 +1,31 @@
-"""`edp-sweep run --plan`: search, choose and release a model in one of the ways that `plan` lists."""
+"""A recipe with `search.plan: proxy`: choose on a public corpus, and train once on the private one."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pydantic import ValidationError
+
 from edp.spec import UserError
-from sweeps.commands.console import out
-from sweeps.commands.plan import PROXY, priced_ways, runnable, search_settings
 from sweeps.commands.stopping import going_on_with
 from sweeps.config.canaries import check_canaries
-from sweeps.config.loading import load_config, load_recipe, write_yaml
-from sweeps.config.recipe import Recipe
+from sweeps.config.loading import apply_overrides, load_config, load_recipe, write_yaml
+from sweeps.config.recipe import Recipe, example_params
+from sweeps.config.target_epsilon import ConfigurationRefused, resolve
 from sweeps.run.progress import Progress
 from sweeps.store.lock import is_free
 from sweeps.store.storage import chosen_tracking_uri
-from sweeps.text.figures import (
-    LABELS_PUBLIC,
-    epsilon_digits,
-    labels_field,
-    measured,
-    params_text,
-)
+from sweeps.text.errors import one_line
+from sweeps.text.figures import labels_field, measured
 from sweeps.text.paths import check_name, folder_name
-from sweeps.text.terminal import print_line
-from trainables.config import CanariesSpec, TrialSpec
+from trainables.config import CanariesSpec, CorpusSpec, TrialSpec
+from trainables.corpora import load_corpus
+from trainables.corpora.labels import TASKS, task_of
+from trainables.corpora.overlap import check_public
+from trainables.corpora.types import Splits
 from trainables.records.files import atomic_write, digest, read_json_if_any
 
 if TYPE_CHECKING:
@@ -34,10 +34,9 @@ if TYPE_CHECKING:
     from sweeps.store.sweep import Sweep
 
 
-def run_plan(
+def run_proxy(
     recipe_name: str,
     overrides: list[str],
-    way_name: str,
     *,
     name: str | None,
     storage: Path,
@@ -45,68 +44,105 @@ def run_plan(
     progress: Progress,
     part_of: str | None = None,
 ) -> dict[str, Any]:
-    """Search, choose and release in a way that `plan` lists, within the recipe's `edp.epsilon`.
+    """Choose on the recipe's proxy corpus, and train the choice on its corpus once, at the recipe's `edp.epsilon`.
 
     After a stop, `resume` goes on, and so does the same command with the same name. The steps that a stopped release
     had taken are in its ledger, so they count in ε.
 
     Args:
-        way_name: a way's name, or `cheapest`: the cheapest of the ways that run.
         part_of: see `sweeps.commands.start.start_sweep`.
 
     Returns:
-        The document that `edp-sweep run --plan --json` prints.
+        The plan's document: the sweep, its choice, and the released training with its ε.
 
     Raises:
-        UserError: for a way that the recipe does not allow. Nothing was made then.
+        UserError: if the recipe, the corpora or the private corpus' budget do not allow it. Nothing was made then.
         SweepStopped: if it was stopped; it names the command that goes on.
     """
-    from sweeps.results.cost import epsilon_of_sweep
-    from sweeps.store.activities import CHOSEN
-    from sweeps.store.plans import Plan, plan_of
+    from sweeps.store.plans import plan_of
     from sweeps.store.sweep import Sweep
 
-    if way_name == "stand_in":
-        raise UserError("plan = 'stand_in': it is called proxy now; allowed: --plan proxy")
-    stem, recipe = load_recipe(recipe_name, overrides)
+    stem, recipe = load_recipe(recipe_name, [*overrides, "search.plan=proxy"])
     name = check_name("name", name or folder_name(stem))
-    if recipe.edp.epsilon is None:
-        raise UserError("epsilon: the recipe has no edp.epsilon; allowed: --set edp.epsilon=8")
-    priced, examples, users = priced_ways(recipe, progress.say)
-    runs, refused = runnable(recipe, priced)
-    allowed = ", ".join((*runs, "cheapest")) if runs else "none"
-    if way_name in refused:
-        raise UserError(f"plan = {way_name!r}: {refused[way_name]}; ways that run here: {allowed}")
-    if way_name not in (*runs, "cheapest") or not runs:
-        reasons = [] if runs else [f"; {other}: {why}" for other, why in refused.items()]
-        if recipe.search.proxy is None:
-            reasons.append("; proxy: needs search.proxy, a public corpus")
-        raise UserError(f"plan = {way_name!r}: allowed for this recipe: {allowed}{''.join(reasons)}")
-    way = runs[way_name] if way_name in runs else next(iter(runs.values()))
-    settings = [*overrides, *search_settings(way, recipe)]
-    plan = None
-    if way.name == PROXY:
-        # Canaries audit the trials. The release is not trained on made-up utterances.
-        private = recipe.model_copy(update={"canaries": CanariesSpec()})
-        plan = Plan(recipe=private, examples=examples, users=users)
-        if is_free(storage / name):  # the search itself reads the proxy corpus alone
-            _check_budget(recipe, plan.units, f"plan {name}", storage, tracking_uri, progress)
+    plan, settings = _plan(recipe, progress), [*overrides, *_search_settings(recipe)]
+    if is_free(storage / name):  # the search itself reads the proxy corpus alone
+        _check_budget(recipe, plan.units, f"plan {name}", storage, tracking_uri, progress)
     sweep = searched(Sweep(storage, name), recipe_name, settings, tracking_uri, progress, part_of, plan)
-    if plan is not None:
-        if plan_of(sweep) != plan:  # the search is the same for another private corpus
-            raise _other_settings(sweep)
-        return release_chosen(sweep, plan, tracking_uri, progress, part_of)
-    point = _chosen(sweep, public=False)
-    if not sweep.recipe.search.secret:  # which keeps its released trial in a folder of its own
-        with atomic_write(sweep.folder / CHOSEN) as partial:
-            partial.write_text(json.dumps({"plan": way.name, "trial": point.trial}))
-    return {
-        **_about(sweep, way.name, way.covers, point),
-        "epsilon": epsilon_of_sweep(sweep, sweep.trials()),
-        "output": str(point.folder),
-        "run_id": point.run_id,
-        **measured(point.metrics),
-    }
+    if plan_of(sweep) != plan:  # the search is the same for another private corpus
+        raise _other_settings(sweep)
+    return release_chosen(sweep, plan, tracking_uri, progress, part_of)
+
+
+def _plan(recipe: Recipe, progress: Progress) -> Plan:
+    """Return the private part of a recipe with `search.plan: proxy`, checked before anything is made.
+
+    Raises:
+        UserError: if no noise meets the target ε on the private corpus, if the proxy corpus contains private utterances
+            or has another task, or if the recipe does not fit the proxy corpus.
+    """
+    from sweeps.store.plans import Plan
+
+    examples, users = private_sizes(recipe, progress.say)
+    # Canaries audit the trials. The release is not trained on made-up utterances.
+    plan = Plan(recipe=recipe.model_copy(update={"canaries": CanariesSpec()}), examples=examples, users=users)
+    at_target(recipe, plan.units)
+    assert recipe.search.proxy is not None, "a recipe with this plan has one"
+    try:
+        Recipe.model_validate(apply_overrides(recipe.model_dump(mode="json"), _search_settings(recipe)))
+    except ValidationError as error:
+        where = f"with search.proxy = {recipe.search.proxy.name} as the corpus"
+        raise UserError(f"search.plan = proxy: {where}, {one_line(error)}") from None
+    return plan
+
+
+def private_sizes(recipe: Recipe, say: Callable[[str], None]) -> tuple[int, int]:
+    """Return the numbers of private training utterances and of private users; check the proxy corpus if there is one.
+
+    Raises:
+        UserError: if the proxy corpus contains private utterances or has another task, or if users are unknown.
+    """
+    from sweeps.run.watch import notice  # imports Ray
+
+    with notice("reading the corpus", say):
+        splits = load_corpus(recipe.corpus, "corpus")
+        if recipe.search.proxy is not None:
+            check_public(recipe.corpus, splits, {"search.proxy": recipe.search.proxy})
+            _check_task(recipe.search.proxy, splits)
+    users = len(splits.train_users)
+    recipe.baseline().check_users(users or None)
+    return len(splits.train), users
+
+
+def at_target(recipe: Recipe, units: int) -> TrialSpec:
+    """Return a trial of the space's first values, with the noise for the recipe's target ε.
+
+    Args:
+        units: training utterances of the corpus, or users if they are the unit.
+
+    Raises:
+        UserError: if no noise meets the target.
+    """
+    try:
+        return resolve(recipe, example_params(recipe), units).spec
+    except ConfigurationRefused as refusal:
+        raise UserError(f"edp.epsilon: {refusal}") from None
+
+
+def _check_task(proxy: CorpusSpec, splits: Splits) -> None:
+    """Raise if the proxy corpus has another task than the corpus: the choice would not carry over."""
+    task, other = task_of(splits), task_of(load_corpus(proxy, "search.proxy"))
+    if task != other:
+        raise UserError(
+            f"search.proxy = {proxy.name}: it has {TASKS[other]}, the corpus {TASKS[task]}; "
+            f"allowed: a corpus of {TASKS[task]}"
+        )
+
+
+def _search_settings(recipe: Recipe) -> list[str]:
+    """Return the settings of the search. Only SER chooses, so there is one objective and one kept epoch."""
+    assert recipe.search.proxy is not None, "a recipe with this plan has one"
+    corpus = f"corpus={recipe.search.proxy.model_dump_json(exclude_none=True)}"  # of this search
+    return ["search.objectives=[ser]", "search.keep_epochs=1", "search.plan=null", corpus, "search.proxy=null"]
 
 
 def _check_budget(
@@ -136,7 +172,7 @@ def release_chosen(
         part_of: see `sweeps.commands.start.start_sweep`.
 
     Returns:
-        The document that `edp-sweep run --plan --json` prints.
+        The plan's document.
 
     Raises:
         SweepStopped: if it was stopped.
@@ -147,7 +183,7 @@ def release_chosen(
     from sweeps.store.plans import Release, released
     from sweeps.tracking.tracker import Tracker
 
-    before, point = released(sweep), _chosen(sweep, public=True)
+    before, point = released(sweep), _chosen(sweep)
     spec = private_configuration(plan, point)
     heading = heading_of(sweep.name, point.trial, point.epoch, point.run_id)
     with going_on_with(part_of or sweep.command("resume")):
@@ -165,15 +201,8 @@ def release_chosen(
         ).write(sweep.folder)
         uri = tracking_uri or sweep.record.tracking_uri
         tell_total(sweep, Tracker(uri, sweep.record.recipe, sweep.folder.parent / "mlflow-artifacts", new=False))
-    return _about(sweep, PROXY, COVERS, point) | made
-
-
-def _about(sweep: Sweep, way: str, covers: str, point: Point) -> dict[str, Any]:
-    """Return the part of a plan's document that every way has."""
-    from sweeps.store.plans import private_corpus
-
-    about = {"plan": way, "covers": covers, "delta": sweep.recipe.edp.delta, **labels_field(private_corpus(sweep))}
-    return about | {"sweep": sweep.name, "chosen": point.public()}
+    about = {"plan": "proxy", "covers": COVERS, "delta": sweep.recipe.edp.delta, **labels_field(plan.recipe.corpus)}
+    return {**about, "sweep": sweep.name, "chosen": point.public(), **made}
 
 
 def release(
@@ -250,26 +279,13 @@ def _other_settings(sweep: Sweep) -> UserError:
     return UserError(f"name: {sweep.name!r} is there with other settings; allowed: another --name or --storage")
 
 
-def _chosen(sweep: Sweep, *, public: bool) -> Point:
-    """Return the last epoch of the trial with the lowest SER.
+def _chosen(sweep: Sweep) -> Point:
+    """Return the last epoch of the trial with the lowest SER on the proxy corpus' test split.
 
-    Args:
-        public: True if the trials saw a public corpus. Then its test split chooses, which is larger than its validation
-            split: what is reported is the test SER on the private corpus.
+    The trials saw a public corpus, whose test split is larger than its validation split. What is reported is the test
+    SER on the private corpus.
     """
     found = [point for trial in sweep.trials() for point in trial.points if point.last]
     if not found:
         raise UserError(f"name = {sweep.name!r} has no complete trial to choose from")
-    return min(found, key=lambda point: point.metrics["ser"] if public else point.deciding["ser"])
-
-
-def show_release(found: dict[str, Any]) -> None:
-    """Print the trial that a plan without a proxy corpus has chosen, which is the released model."""
-    chosen = params_text({key: value for key, value in found["chosen"]["params"].items() if key != "z0"})
-    print_line(out, f"chosen of sweep {found['sweep']}: trial {found['chosen']['number']} ({chosen})")
-    seen = found["metrics"]
-    valid = f"validation SER {seen['valid_ser']:.1%}, " if "valid_ser" in seen else ""
-    print_line(out, f"released: {found['output']}, {valid}test SER {seen['ser']:.1%}")
-    total = f"ε = {epsilon_digits(found['epsilon'], 4)} at δ = {found['delta']:g}, of search and release together"
-    labels = f"; {LABELS_PUBLIC}" if found.get("labels_taken_to_be_public") else ""
-    print_line(out, f"{total}; covers {found['covers']}{labels}")
+    return min(found, key=lambda point: point.metrics["ser"])

@@ -20,8 +20,7 @@ from sweeps.commands.options import (
     named,
     with_trials,
 )
-from sweeps.commands.plan import PROXY
-from sweeps.commands.release import release_chosen, run_plan, show_release
+from sweeps.commands.release import release_chosen, run_proxy
 from sweeps.commands.status import print_sweep, sweep_document
 from sweeps.config.loading import load_recipe
 from sweeps.run.progress import Progress
@@ -42,15 +41,6 @@ def run_command(
     ] = None,
     trials: Trials = None,
     settings: Set = None,
-    plan: Annotated[
-        str | None,
-        typer.Option(
-            "--plan",
-            metavar="WAY",
-            help="search, choose and release within one ε, in a way that `plan` lists, or in the cheapest; by default "
-            "the recipe's search.plan",
-        ),
-    ] = None,
     earlier: Annotated[
         str | None,
         typer.Option(
@@ -66,8 +56,7 @@ def run_command(
 ) -> None:
     """Run a sweep to its front or, with a plan, to a released model."""
     overrides = with_trials(settings, trials)
-    planned = load_recipe(recipe, overrides)[1].search.plan  # a wrong recipe is refused before the slow imports
-    way = plan if plan is not None else planned
+    plan = load_recipe(recipe, overrides)[1].search.plan  # a wrong recipe is refused before the slow imports
     with busy(LIBRARIES):
         from sweeps.commands.start import start_sweep
         from sweeps.store.sweep import Sweep
@@ -81,16 +70,14 @@ def run_command(
         began = load_recipe(recipe, overrides)[1].search
         print_line(err, f"the search begins at {len(began.points_to_evaluate or ())} points of {began.points_from}")
     where: dict[str, Any] = {"name": name, "storage": storage, "tracking_uri": tracking_uri, "progress": Progress(err)}
-    if way is None:
+    if plan is None:
         _show(start_sweep(recipe, overrides, **where), as_json)
         return
-    found = run_plan(recipe, overrides, way, **where)
+    found = run_proxy(recipe, overrides, **where)
     if as_json:
         print_json(found)
-    elif found["plan"] == PROXY:
-        _show(Sweep.existing(storage, found["sweep"]), as_json)
     else:
-        show_release(found)
+        _show(Sweep.existing(storage, found["sweep"]), as_json)
 
 
 def resume_command(

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime
@@ -20,11 +18,10 @@ from sweeps.commands.stopping import SweepStopped, how_to_go_on
 from sweeps.config.canaries import check_canaries
 from sweeps.config.configurations import trials_that_run
 from sweeps.config.loading import load_recipe
-from sweeps.config.random_stopping import draw_number
 from sweeps.config.recipe import Recipe
 from sweeps.config.space import bound_combinations
 from sweeps.config.spending import of_trials
-from sweeps.config.target_epsilon import check_batches, check_candidates
+from sweeps.config.target_epsilon import check_batches
 from sweeps.run.address import check_address, ray_address
 from sweeps.run.capacity import check_memory
 from sweeps.run.corpus_budget import open_budget
@@ -34,9 +31,8 @@ from sweeps.run.progress import Progress
 from sweeps.run.resources import Placement, placement
 from sweeps.run.schema_only import has_text, keep_schema_only
 from sweeps.run.session import interruptible, ray_session, stopping_jobs, worker_group
-from sweeps.run.trials import release_best, run_baseline, run_trials
+from sweeps.run.trials import run_baseline, run_trials
 from sweeps.run.watch import leave, ray_liveness, stall_reporter
-from sweeps.store.activities import CHOSEN
 from sweeps.store.corpora import keep_corpora
 from sweeps.store.lock import claimed, driver_lock
 from sweeps.store.plans import Plan, released
@@ -84,8 +80,8 @@ def start_sweep(
         plan: the private part of a sweep that chooses on a proxy corpus.
 
     Raises:
-        UserError: if the recipe is wrong or names a plan, which `sweeps.commands.release.run_plan` follows, or if the
-            corpora or the cluster do not allow the sweep. Nothing was made then.
+        UserError: if the recipe is wrong or has the plan `proxy`, which `sweeps.commands.release.run_proxy` follows, or
+            if the corpora or the cluster do not allow the sweep. Nothing was made then.
         TrialError: if the shadow model or the baseline cannot be trained.
         SweepStopped: if the sweep was stopped.
     """
@@ -95,13 +91,11 @@ def start_sweep(
     stem, recipe = load_recipe(recipe_name, overrides)
     if recipe.search.plan is not None:
         raise UserError(
-            f"search.plan = {recipe.search.plan}: this runs the trials alone, on the private corpus; "
-            "allowed: sweeps.commands.release.run_plan, or search.plan=null"
+            "search.plan = proxy: this runs the trials alone, on the private corpus; "
+            "allowed: sweeps.commands.release.run_proxy, or search.plan=null"
         )
     check_canaries(recipe)
     check_address(ray_address())  # before the corpora are read, which may take minutes
-    if recipe.search.secret:
-        check_candidates(recipe)
     sweep = Sweep.new(storage, name or f"{stem}-{datetime.now():%Y%m%d-%H%M%S}")
     with progress.doing("checking the recipe"), claimed(sweep.folder, sweep.name):
         uri = check_store(chosen_tracking_uri(tracking_uri, storage))
@@ -112,7 +106,7 @@ def start_sweep(
         check_memory(trials, recipe.training.workers)
         progress.step("reading the corpora")
         prepared, corpora = open_corpora(recipe.baseline(), sweep.cache, sweep.folder, progress.say)
-        if recipe.search.proxy is not None:  # this sweep does not read it, but `run --plan` would
+        if recipe.search.proxy is not None:  # this sweep does not read it, but `search.plan: proxy` would
             own = corpora.get(prepared.corpus) or load_corpus(recipe.corpus)
             check_public(recipe.corpus, own, {"search.proxy": recipe.search.proxy})
         units = num_privacy_units(recipe.baseline(), prepared, corpora)
@@ -124,8 +118,6 @@ def start_sweep(
             progress.step("opening MLflow's store")
             placed = placement(recipe.training, recipe.resources, recipe.search)
             tracker = Tracker(uri, stem, storage / "mlflow-artifacts", progress.say)
-            if recipe.search.secret:
-                tracker.stop_clock(time.time())
             progress.say(f"sweep {sweep.name}: {placed.line}; Ray's log: {sweep.log}")
             _begin(tracker, sweep, stem, recipe, plan, wanted)
             run_to_end(sweep, recipe, prepared, corpora, placed, tracker, progress, part_of or sweep.command("resume"))
@@ -164,8 +156,7 @@ def _begin(tracker: Tracker, sweep: Sweep, recipe_name: str, recipe: Recipe, pla
     )
     if run_id is None:
         raise UserError(f"tracking-uri = {redacted(tracker.uri)!r} takes no runs; allowed: a store that can be written")
-    if not recipe.search.secret:  # no trial is tracked
-        tracker.keep_view(sweep.name, trials_view(sweep.name, recipe))
+    tracker.keep_view(sweep.name, trials_view(sweep.name, recipe))
     sweep.save_recipe(recipe)
     if plan is not None:
         plan.write(sweep.folder)
@@ -177,7 +168,7 @@ def _begin(tracker: Tracker, sweep: Sweep, recipe_name: str, recipe: Recipe, pla
             state="running",
             tracking_uri=redacted(tracker.uri),
             run_id=run_id,
-            wanted=draw_number(wanted) if recipe.search.secret else wanted,
+            wanted=wanted,
             pid=os.getpid(),
             end_due=True,
             settings=digests_of(recipe),
@@ -209,17 +200,13 @@ def resume_sweep(
         tracker = Tracker(uri, record.recipe, artifacts, progress.say, new=False)
         if tracking_uri is not None:
             tracker.check_holds(record.run_id)
-        if recipe.search.secret:
-            tracker.stop_clock(sweep.began)
         moved = {"tracking_uri": redacted(uri)}  # saved only after all checks, so that a refusal changes nothing
         wanted = record.wanted
         if more:
-            _check_open(sweep, recipe)
+            _check_open(sweep)
             wanted = trials_that_run(recipe, record.wanted + more, progress.say, already=record.wanted)
         if record.state == "finished" and not more:
             sweep.update(**moved)
-            if recipe.search.secret:
-                release_best(sweep, tracker)  # MLflow may lack it
             attack_rest(sweep, recipe, tracker, progress)
             finish(sweep, recipe, tracker, record.state, progress)  # no trial is left to run, but MLflow may lack some
             return sweep
@@ -227,10 +214,9 @@ def resume_sweep(
         check_address(ray_address())
         progress.step("reading the corpora")
         prepared, corpora = open_corpora(recipe.baseline(), sweep.cache, sweep.folder, progress.say)
-        if not recipe.search.secret:  # its account counts the whole search from the beginning
-            ended = sum(trial.state not in ("refused", "running", "interrupted") for trial in sweep.trials())
-            units = num_privacy_units(recipe.baseline(), prepared, corpora)
-            _check_budget(sweep, recipe, units, max(0, wanted - ended), uri, progress)
+        ended = sum(trial.state not in ("refused", "running", "interrupted") for trial in sweep.trials())
+        units = num_privacy_units(recipe.baseline(), prepared, corpora)
+        _check_budget(sweep, recipe, units, max(0, wanted - ended), uri, progress)
         progress.step("starting Ray")
         with _ray(sweep, progress):
             placed = placement(recipe.training, recipe.resources, recipe.search)
@@ -241,17 +227,16 @@ def resume_sweep(
     return sweep
 
 
-def _check_open(sweep: Sweep, recipe: Recipe) -> None:
+def _check_open(sweep: Sweep) -> None:
     """Raise if more trials would change what the sweep has already given away.
 
     Raises:
         UserError: with the reason.
     """
-    what = f"trials: {sweep.name} may have no more"
-    if recipe.search.secret:
-        raise UserError(f"{what}: the ε of a secret number of trials holds for the number that was drawn")
-    if (sweep.folder / CHOSEN).exists() or released(sweep) is not None:
-        raise UserError(f"{what}: its model was chosen among them and released within one ε; start another")
+    if released(sweep) is not None:
+        raise UserError(
+            f"trials: {sweep.name} may have no more: its model was chosen among them and released; start another"
+        )
 
 
 def bound_trials(recipe: Recipe) -> Iterator[TrialSpec]:
@@ -330,8 +315,6 @@ def run_to_end(
                 run_trials(sweep, recipe, prepared, placed, workers, tracker, progress)
                 progress.step("ending the workers")
             state = "finished"
-            if recipe.search.secret:
-                release_best(sweep, tracker)
             if recipe.attacks.at_end:
                 progress.step("attacking the front")
                 attack_front(sweep, prepared, tracker, progress)
@@ -342,21 +325,16 @@ def run_to_end(
         state, error = "stopped", "Ray is gone"
         raise SweepStopped(error, how) from None
     except TrialStopped as stopped:
-        state, error = "stopped", _without_numbers(str(stopped), recipe)
+        state, error = "stopped", str(stopped)
         raise SweepStopped(error, how) from None
     except Exception as problem:
-        error = _without_numbers(str(problem).splitlines()[0] if str(problem) else type(problem).__name__, recipe)
+        error = str(problem).splitlines()[0] if str(problem) else type(problem).__name__
         if (reason := disk_full(problem) or death_in(problem)) is not None:
-            state, error = "stopped", _without_numbers(reason, recipe)
+            state, error = "stopped", reason
             raise SweepStopped(error, how) from None
         raise
     finally:
         _finish(sweep, recipe, tracker, state, error, progress)
-
-
-def _without_numbers(text: str, recipe: Recipe) -> str:
-    """Hide trials' numbers in the paths of an error's text if the number of trials is secret."""
-    return re.sub(r"\btrials/\d+", "trials/…", text) if recipe.search.secret else text
 
 
 def attack_rest(sweep: Sweep, recipe: Recipe, tracker: Tracker, progress: Progress) -> None:

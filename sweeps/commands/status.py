@@ -149,9 +149,8 @@ def print_sweep(sweep: Sweep, console: Console) -> None:
         for state in ("complete", "stopped", "failed", "refused", "running", "interrupted")
     }
     shown = ", ".join(f"{n} {state}" for state, n in counts.items() if n) or "no trials yet"
-    wanted = "a secret number" if recipe.search.secret else str(record.wanted)
     state = sweep.state
-    print_line(console, f"sweep {sweep.name}: {state}; {shown} of {wanted}")
+    print_line(console, f"sweep {sweep.name}: {state}; {shown} of {record.wanted}")
     if state == "interrupted":
         print_line(console, f"its process is gone; go on with: {sweep.command('resume')}")
     if record.error is not None:

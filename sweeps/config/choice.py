@@ -30,8 +30,8 @@ def chosen_in(search: SearchSpec, limits: Iterable[str] = ()) -> str:
     by = f"chosen by {enumerated(['validation SER', *attacks])} of the private corpus"
     if attacks:
         return f"{by}, which no ε covers"
-    covering = "ε" if search.secret else "the ε of all trainings together"
-    return f"{by}: {covering} covers the choice for training utterances, no ε does for validation utterances"
+    covering = "the ε of all trainings together covers the choice for training utterances"
+    return f"{by}: {covering}, no ε does for validation utterances"
 
 
 def chosen_on(corpus: str) -> str:

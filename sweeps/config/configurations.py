@@ -72,7 +72,7 @@ def trials_that_run(recipe: Recipe, wanted: int, say: Callable[[str], None], alr
     Raises:
         UserError: if those were all.
     """
-    every = None if recipe.search.secret else all_configurations(recipe)
+    every = all_configurations(recipe)
     if every is None or wanted <= len(every):
         return wanted
     if already >= len(every):

@@ -46,8 +46,6 @@ def initial_points(search: SearchSpec, space: Space, shapes: Shapes, kind: str, 
     if search.points_to_evaluate is not None:
         given = enumerate(search.points_to_evaluate)
         return [under_sampler_names(one, space, shapes, f"search.points_to_evaluate[{i}]") for i, one in given]
-    if search.secret:
-        return []  # its trials must be independent draws
     found: list[Params] = []
     rest = {
         name: value

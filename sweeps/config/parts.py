@@ -56,14 +56,8 @@ class SearchSpec(Frozen):
     """The settings of the search."""
 
     trials: Annotated[int, Field(ge=1, le=1_000_000, description="number of trials")] = 40
-    sampler: Annotated[
-        Literal["tpe", "nsga2", "gp", "random", "random_stopping"],
-        Field(
-            description="Optuna's sampler; random_stopping: a secret number of random trials with mean `trials`; only "
-            "the best one is released"
-        ),
-    ] = "tpe"
-    seed: Annotated[int, Field(ge=0, lt=2**32, description="seed of the sampler; unused by random_stopping")] = 0
+    sampler: Annotated[Literal["tpe", "nsga2", "gp", "random"], Field(description="Optuna's sampler")] = "tpe"
+    seed: Annotated[int, Field(ge=0, lt=2**32, description="seed of the sampler")] = 0
     points_to_evaluate: Annotated[
         tuple[dict[str, bool | int | float | str], ...] | None,
         Field(description="configurations to try first; null: the paper's best guesses and one safe point; []: none"),
@@ -86,7 +80,7 @@ class SearchSpec(Frozen):
         tuple[Objective, ...],
         Field(
             description="objectives to minimise, on the validation split; null: ser, mia_auc and log10_epsilon; ser "
-            "and mia_auc with a fixed edp.epsilon; ser alone with random_stopping"
+            "and mia_auc with a fixed edp.epsilon"
         ),
     ] = ("ser", "mia_auc", "log10_epsilon")
     limits: dict[Limited, Annotated[float, Field(gt=0)]] = Field(
@@ -108,20 +102,15 @@ class SearchSpec(Frozen):
     ] = StopSpec()
     proxy: Annotated[
         CorpusSpec | None,
-        Field(description="public proxy corpus on which `run --plan proxy` runs the trials; null: no proxy corpus"),
+        Field(description="public proxy corpus on which search.plan = proxy runs the trials; null: no proxy corpus"),
     ] = None
     plan: Annotated[
-        Literal["proxy", "random_stopping", "all_trials", "cheapest"] | None,
+        Literal["proxy"] | None,
         Field(
-            description="`run` searches, chooses and releases in this way, as with `--plan`; null: it searches on the "
-            "corpus and releases nothing"
+            description="proxy: `run` chooses on search.proxy and trains once on the corpus, at edp.epsilon in all; "
+            "null: it searches on the corpus and releases nothing"
         ),
     ] = None
-
-    @property
-    def secret(self) -> bool:
-        """True if the number of trials is secret, and only the best of all trials is released."""
-        return self.sampler == "random_stopping"
 
     @field_validator("objectives")
     @classmethod

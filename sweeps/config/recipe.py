@@ -9,7 +9,6 @@ from pydantic import Field, ValidationError, model_validator
 from edp.spec import EDPSpec, Frozen
 from sweeps.config.initial_points import initial_points
 from sweeps.config.parts import AttacksSpec, BudgetSpec, FixedEDP, ResourcesSpec, SearchSpec
-from sweeps.config.random_stopping import check_random_stopping
 from sweeps.config.space import PAPER_SPACE, Dimension, Shapes, bound_combinations, fitting_shapes
 from sweeps.text.errors import one_line
 from trainables.config import CanariesSpec, CorpusSpec, ModelSpec, ShadowSpec, TrainingSpec, TrialSpec
@@ -57,19 +56,18 @@ class Recipe(Frozen):
     @model_validator(mode="before")
     @classmethod
     def _sampling_follows_the_target(cls, data: Any) -> Any:
-        sections = ("search", "edp", "space", "training")
+        sections = ("edp", "space", "training")
         if not isinstance(data, dict) or not all(isinstance(data.get(name, {}), dict) for name in sections):
             return data
-        search, edp, space, training = (data.get(name, {}) for name in sections)
+        edp, space, training = (data.get(name, {}) for name in sections)
         if edp.get("sampling") != "auto":
             return data
         # Drawn batches hide who takes part in a step, so the same ε needs less noise (docs/search.md).
         given = (edp.get("epsilon"), space.get("epsilon"), space.get("edp.epsilon"))
         targeted = any(target is not None for target in given)
-        fixed = (training.get("batch_size"), edp.get("noise_correlation"), search.get("sampler"), search.get("plan"))
+        fixed = (training.get("batch_size"), edp.get("noise_correlation"))
         settings = str([*fixed, space.get("training.batch_size"), space.get("edp.noise_correlation")])
-        only_shuffled = ("'full'", "'banded'", "'random_stopping'", "'all_trials'")
-        shuffled = not targeted or any(value in settings for value in only_shuffled)
+        shuffled = not targeted or any(value in settings for value in ("'full'", "'banded'"))
         return {**data, "edp": {**edp, "sampling": "shuffle" if shuffled else "poisson"}}
 
     @model_validator(mode="before")
@@ -83,8 +81,7 @@ class Recipe(Frozen):
         # At a fixed ε all configurations have the same guarantee, and differ only in utility and leakage.
         varies = data.get("edp", {}).get("epsilon") is None
         objectives = ["ser", "mia_auc", "log10_epsilon"] if varies else ["ser", "mia_auc"]
-        secret = search.get("sampler") == "random_stopping"
-        return {**data, "search": {**search, "objectives": objectives[:1] if secret else objectives}}
+        return {**data, "search": {**search, "objectives": objectives}}
 
     @model_validator(mode="after")
     def _fits_together(self) -> Recipe:
@@ -100,8 +97,6 @@ class Recipe(Frozen):
             )
         if self.search.plan == "proxy" and self.search.proxy is None:
             raise ValueError("search.plan = proxy: it needs a public corpus to choose on; give search.proxy")
-        if self.search.secret:
-            check_random_stopping(self.edp, self.search, self.space, self.budget)
         if self.edp.epsilon is not None or "epsilon" in self.space:
             if self.edp.alpha == "paper" or self.edp.reproducible_noise is not None:
                 raise ValueError("a target epsilon cannot be met with edp.alpha = paper or edp.reproducible_noise")

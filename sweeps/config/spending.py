@@ -9,14 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
-from edp.accounting.composition import Composition, composition_of, composition_of_user
+from edp.accounting.composition import Composition, compose, composition_of, composition_of_user
+from edp.accounting.epsilon import epsilon_of
 from edp.accounting.gaussian import gaussian_mu
-from edp.accounting.selection import BestOf, epsilon_with_best
 from edp.ledger import Ledger
 from edp.spec import Unit
-from sweeps.config.pricing import is_shuffled
-from sweeps.config.random_stopping import SHAPE
 from sweeps.config.recipe import Recipe, example_params
 from sweeps.config.space import Dimension
 from sweeps.config.target_epsilon import ConfigurationRefused, planned, resolve
@@ -25,12 +24,10 @@ from trainables.config import TrialSpec
 
 @dataclass(frozen=True)
 class Spending:
-    """The cost of one training, or of the best of a secret number of trainings."""
+    """The cost of one training."""
 
     cost: Composition
     unit: Unit
-    mean: float | None = None
-    """Expected number of trainings, each of which costs at most `cost`; None: there is one."""
     user: Composition | None = None
     """The cost for one user; None if users are unknown."""
 
@@ -38,6 +35,9 @@ class Spending:
         """Return the cost for one utterance, whatever the unit is."""
         cost = self.cost if self.unit == "example" else self.cost.of_group(2).of_single_units()
         return replace(self, cost=cost, unit="example")
+
+
+_epsilon_of = lru_cache(maxsize=64)(epsilon_of)  # an account asks again for every check
 
 
 def units_of(spendings: Iterable[Spending]) -> set[Unit]:
@@ -50,8 +50,7 @@ def together(spendings: Iterable[Spending], delta: float) -> float:
     every = list(spendings)
     if len(units_of(every)) > 1:
         every = [one.of_an_utterance() for one in every]
-    best = [BestOf(one.cost, one.mean, SHAPE) for one in every if one.mean is not None]
-    return epsilon_with_best([one.cost for one in every if one.mean is None], best, delta)
+    return _epsilon_of(compose(one.cost for one in every), delta)
 
 
 def together_for_user(spendings: Sequence[Spending], delta: float) -> float | None:
@@ -87,31 +86,21 @@ def of_training(spec: TrialSpec, units: int) -> Spending:
     return Spending(composition_of(planned(spec, units)), spec.edp.unit)
 
 
-def of_best(recipe: Recipe) -> Spending:
-    """Return the cost of a sweep with a secret number of trials (`sweeps.config.pricing.epsilon_of_best`)."""
-    assert recipe.edp.epsilon is not None, "`check_random_stopping` requires it"
-    one = Composition(mu=gaussian_mu(recipe.edp.epsilon, recipe.edp.delta))
-    user = one if recipe.edp.unit == "user" else None
-    return Spending(one, recipe.edp.unit, float(recipe.search.trials), user)
-
-
 def of_trials(recipe: Recipe, units: int, trials: int) -> list[Spending] | None:
     """Return the cost of a recipe's trials before they start; None if it is not known, as without a target ε.
 
     If targets are searched, each trial counts with the largest. With shuffled epochs a trial is one Gaussian mechanism,
-    whatever the configuration. With Poisson sampling the cost is that of the first values of the space, as in `price`.
+    whatever the configuration. With Poisson sampling the cost is that of the first values of the space.
 
     Args:
         units: training utterances of the corpus, or users if they are the unit.
-        trials: their number; for a secret number of trials it is not used.
+        trials: their number.
     """
-    if recipe.search.secret:
-        return [of_best(recipe)]
     searched = recipe.dimensions.get("epsilon")
     target = max(map(float, searched.ends())) if isinstance(searched, Dimension) else recipe.edp.epsilon
     if target is None:
         return None
-    if is_shuffled(recipe):
+    if recipe.edp.sampling == "shuffle" and "edp.sampling" not in recipe.space:
         return [Spending(Composition(mu=gaussian_mu(target, recipe.edp.delta)), recipe.edp.unit)] * trials
     params = example_params(recipe)
     try:

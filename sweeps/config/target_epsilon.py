@@ -17,13 +17,10 @@ from edp.ledger import Ledger, planned_ledger
 from edp.sampling import steps_per_epoch
 from edp.spec import UserError
 from sweeps.config.recipe import Recipe
-from sweeps.config.space import PAPER_SPACE, bound_combinations
+from sweeps.config.space import PAPER_SPACE
 from sweeps.text.errors import one_line
-from sweeps.text.figures import epsilon_digits, params_text
+from sweeps.text.figures import epsilon_digits
 from trainables.config import TrialSpec
-
-_MANY_UNITS = 10**9
-"""Training units assumed before the corpus is read: if shuffled epochs meet a target, they do with any number."""
 
 
 class ConfigurationRefused(ValueError):
@@ -125,18 +122,3 @@ def resolve(recipe: Recipe, params: dict[str, Any], units: int) -> ResolvedTrial
         if cost > budget:
             raise BudgetExceeded(budget, params, cost)
     return ResolvedTrial(params, spec)
-
-
-def check_candidates(recipe: Recipe) -> None:
-    """Raise if some bound combination of the space cannot meet the target ε of a sweep with a secret number of trials.
-
-    Without this check such trials would be refused one by one, and this kind of sweep shows no refusals.
-
-    Raises:
-        UserError: with the configuration and the reason.
-    """
-    for params in bound_combinations(recipe.dimensions, recipe.shapes):
-        try:
-            resolve(recipe, params, _MANY_UNITS)
-        except ConfigurationRefused as refusal:
-            raise UserError(f"edp.epsilon = {recipe.edp.epsilon:g} at {params_text(params)}: {refusal}") from None

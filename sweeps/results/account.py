@@ -18,7 +18,7 @@ import numpy as np
 from edp.accounting.composition import Composition
 from edp.ledger import Ledger
 from edp.spec import UserError
-from sweeps.config.spending import Spending, of_best, of_ledger, together, together_for_user, units_of
+from sweeps.config.spending import Spending, of_ledger, together, together_for_user, units_of
 from sweeps.store.activities import Activity, activities
 from sweeps.store.same_corpus import CorpusComparison, KnownCorpus
 from sweeps.text.figures import enumerated
@@ -180,8 +180,6 @@ def _spent(one: Activity) -> tuple[tuple[Spending, ...], int]:
     """Return the costs of an activity, and the number of its trainings that have no finite ε."""
     if one.uncovered is not None:
         return (of_ledger(Ledger(private=False)),), 0
-    if one.best_of is not None:
-        return (of_best(one.best_of),), 0
     costs = [_cost(ledger) for ledger in one.ledgers]
     finite = tuple(cost for cost in costs if cost is not None and cost.cost != Composition())
     return finite, sum(cost is None for cost in costs)

@@ -17,7 +17,6 @@ from edp.ledger import Ledger
 from sweeps.config.canaries import covered_ledger, uncovered
 from sweeps.config.choice import chosen_in, chosen_on
 from sweeps.config.loading import load_config
-from sweeps.config.pricing import epsilon_of_best
 from sweeps.config.recipe import Recipe
 from sweeps.store.activities import CONFIRM
 from sweeps.store.picks import final_trainings
@@ -111,27 +110,21 @@ def cost_text(cost: Cost) -> str:
 def epsilon_of_sweep(sweep: Sweep, trials: list[TrialRecord]) -> float | None:
     """Return the ε of all trainings together: the composition of their ledgers, without the baseline.
 
-    A sweep with a secret number of trials releases only the best. Its ε is the bound for that plus the ε of later
-    trainings, and δ adds up too (`cost_line` says so). A sweep that chooses on a public proxy corpus costs what was
-    trained on the private corpus: the release and other final trainings. Return None if the steps of some training
-    are unknown: ε then has no upper bound.
+    A sweep that chooses on a public proxy corpus costs what was trained on the private corpus: the release and other
+    final trainings. Return None if the steps of some training are unknown: ε then has no upper bound.
     """
     ledgers, recipe = _ledgers(sweep, trials), sweep.recipe
     if plan_of(sweep) is None and uncovered(recipe) is not None:
         return math.inf
     if ledgers is None:
         return None
-    composed = composed_epsilon(ledgers, recipe.edp.delta) if ledgers else 0.0
-    return composed + (epsilon_of_best(recipe) if recipe.search.secret else 0.0)
+    return composed_epsilon(ledgers, recipe.edp.delta) if ledgers else 0.0
 
 
 def epsilon_user_of_sweep(sweep: Sweep, trials: list[TrialRecord]) -> float | None:
     """Return the ε of all trainings together for one user; None also if the users are unknown."""
-    recipe = sweep.recipe
-    if recipe.search.secret:
-        return epsilon_of_sweep(sweep, trials) if recipe.edp.unit == "user" else None
     ledgers = _ledgers(sweep, trials)
-    return composed_epsilon_user(ledgers, recipe.edp.delta) if ledgers is not None else None
+    return composed_epsilon_user(ledgers, sweep.recipe.edp.delta) if ledgers is not None else None
 
 
 def unknown_ledgers(sweep: Sweep, trials: list[TrialRecord]) -> str:
@@ -173,9 +166,6 @@ def what_counts(sweep: Sweep) -> str:
         return f"{private}; the trials ran on {sweep.recipe.corpus.name}, which is public, and cost nothing"
     later = [f"{confirmed} trainings of confirm"] if confirmed else []
     later += [f"{final} final training{'s' if final > 1 else ''}"] if final else []
-    if sweep.recipe.search.secret:
-        also = f"; also {enumerated(later)}, for which δ adds up too" if later else ""
-        return f"a secret number of trials, only the best released{also}"
     return f"{enumerated(['all trials', *later])} composed"
 
 
@@ -187,11 +177,8 @@ def _ledgers(sweep: Sweep, trials: list[TrialRecord]) -> list[Ledger] | None:
 
 
 def _counted(sweep: Sweep, trials: list[TrialRecord]) -> list[TrialRecord]:
-    """Return the trials whose ledgers count.
-
-    None count if their number is secret, since a bound on the best replaces them, or if their corpus is public.
-    """
-    return [] if sweep.recipe.search.secret or plan_of(sweep) is not None else trials
+    """Return the trials whose ledgers count: none if their corpus is public."""
+    return [] if plan_of(sweep) is not None else trials
 
 
 def _later(sweep: Sweep) -> dict[Path, Ledger | None]:

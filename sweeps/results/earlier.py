@@ -36,8 +36,6 @@ def begun_from(storage: Path, name: str, recipe_name: str, settings: list[str]) 
         UserError: if there is no such sweep, if it has no point, or if none is in the recipe's space.
     """
     recipe = load_recipe(recipe_name, settings)[1]
-    if recipe.search.secret:
-        raise UserError(f"from = {name}: a secret number of trials are independent draws; allowed: another sampler")
     earlier = Sweep.existing(storage, name)
     good = list(best_first(earlier))
     if not good:

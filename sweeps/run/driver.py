@@ -60,7 +60,7 @@ class _Trial:
     started: bool = False
     """True once its process runs."""
     run: JobRun | None = None
-    """The trial's MLflow run; None before it starts, and if trials are not tracked."""
+    """The trial's MLflow run; None before it starts."""
     seen: set[int] = field(default_factory=set)
     """The epochs that it has reported."""
     outcome: Outcome | None = None
@@ -74,9 +74,8 @@ class Driver(Searcher):
     Args:
         units: training utterances of the corpus, or users if they are the unit.
         stop_signal: an actor that stops all jobs at the end of their running epoch.
-        tracker: None if the number of trials is secret: tracked trials would reveal it.
-        meter: exports the trials' states and metrics; None if the number of trials is secret.
-        budget: of the corpus; None if it has none, or if the number of trials is secret.
+        meter: exports the trials' states and metrics.
+        budget: of the corpus; None if it has none.
         max_running: returns how many trials may run at once now.
     """
 
@@ -89,7 +88,7 @@ class Driver(Searcher):
         units: int,
         stop_signal: Any,
         *,
-        tracker: Tracker | None,
+        tracker: Tracker,
         progress: Progress,
         meter: Meter | None = None,
         budget: CorpusBudget | None = None,
@@ -123,8 +122,8 @@ class Driver(Searcher):
     @property
     def gave_up(self) -> str | None:
         """The reasons of `MAX_FAILURES` failures in a row, with their counts, after which no more trials start."""
-        if len(self._failures) < MAX_FAILURES or self._recipe.search.secret:
-            return None  # giving up would reveal something about a secret number of trials and their results
+        if len(self._failures) < MAX_FAILURES:
+            return None
         counts = Counter(self._failures).most_common()
         return f"{len(self._failures)} trials in a row failed: " + "; ".join(f"{n} x {why}" for why, n in counts)
 
@@ -260,9 +259,8 @@ class Driver(Searcher):
         return resolved
 
     def _refuse(self, asked: optuna.Trial, refusal: ConfigurationRefused) -> None:
-        number, run_id = number_of(asked), None
-        if self._tracker is not None:
-            run_id = open_refused_run(self._tracker, self._sweep, number, refusal.params, str(refusal))
+        number = number_of(asked)
+        run_id = open_refused_run(self._tracker, self._sweep, number, refusal.params, str(refusal))
         self._show(number, "refused", refusal.params, reason=str(refusal))
         tell_refusal(self._study, asked, refusal, run_id)
 
@@ -271,9 +269,7 @@ class Driver(Searcher):
         asked.set_user_attr("params", suggestion.params)
         folder = self._sweep.trial_folder(suggestion.number)
         begin_folder(folder)
-        # If the number of trials is secret, the released one is called 0: its number would reveal how many preceded it.
-        number = 0 if self._recipe.search.secret else suggestion.number
-        heading = heading_of(self._sweep.name, number, suggestion.spec.training.epochs)
+        heading = heading_of(self._sweep.name, suggestion.number, suggestion.spec.training.epochs)
         write_yaml(suggestion.spec, folder / "config.yaml", f"{heading} Trains with: edp-sweep train config.yaml")
         self._show(suggestion.number, "waiting", suggestion.params)
 
@@ -283,8 +279,6 @@ class Driver(Searcher):
             return
         s, known = trial.suggestion, trial.asked.user_attrs
         self._show(s.number, "running", s.params)
-        if self._tracker is None:
-            return
         run_id = known.get("run_id")
         if run_id is None and "retry_of" in known:
             run_id = self._tracker.find(self._sweep.record.run_id, trial_run_name(self._sweep, s.number))

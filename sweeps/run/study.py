@@ -63,8 +63,6 @@ def sampler(search: SearchSpec, known: int = 0) -> BaseSampler:
                 return GPSampler(seed=seed, n_startup_trials=startup, constraints_func=within)
             case "random":
                 return RandomSampler(seed=seed)
-            case "random_stopping":
-                return RandomSampler()  # from the operating system's entropy: its trials must be unpredictable
 
 
 def excess(trial: FrozenTrial, limits: Mapping[Limited, float]) -> tuple[float, ...]:
@@ -134,16 +132,13 @@ def requeue_interrupted(study: optuna.Study) -> int:
 
 
 class Asker:
-    """The sampler of a study, which gives each configuration once.
-
-    A secret number of trials are independent draws, which may repeat each other.
-    """
+    """The sampler of a study, which gives each configuration once."""
 
     def __init__(self, study: optuna.Study, recipe: Recipe) -> None:
         told = [trial.user_attrs.get("params") for trial in study.get_trials(deepcopy=False)]
         self._study, self._recipe = study, recipe
         self._had = {identity(recipe, params) for params in told if params is not None}
-        self._every = None if recipe.search.secret else all_configurations(recipe)
+        self._every = all_configurations(recipe)
         self._random = np.random.default_rng([recipe.search.seed, len(told)])
 
     def ask(self) -> tuple[optuna.Trial, dict[str, Any]] | None:
@@ -155,7 +150,7 @@ class Asker:
         while (asked := self._next(at_random=repeats >= _REPEATS)) is not None:
             params = ask(self._recipe.dimensions, asked, self._recipe.shapes)
             key = identity(self._recipe, params)
-            if self._recipe.search.secret or key not in self._had or "retry_of" in asked.user_attrs:
+            if key not in self._had or "retry_of" in asked.user_attrs:
                 self._had.add(key)
                 if number is not None and "retry_of" not in asked.user_attrs:
                     asked.set_user_attr("retry_of", number)

@@ -95,7 +95,7 @@ def tune_trial(config: dict[str, Any], context: TrialContext) -> None:
         context.coins,
         public=context.public,
         gpus_per_worker=context.group.gpus_per_worker or 1.0,
-        keep=1 if context.search.secret else context.search.keep_epochs,
+        keep=context.search.keep_epochs,
         objectives=context.search.objectives,
     )
     report(("started", None))

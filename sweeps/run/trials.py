@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import time
-from contextlib import nullcontext
 
 # By default Tune writes a JSON, a CSV and a TensorBoard log of every trial. MLflow holds the same data.
 os.environ.setdefault("TUNE_DISABLE_AUTO_CALLBACK_LOGGERS", "1")
@@ -17,7 +16,6 @@ import optuna
 import ray
 from optuna.trial import TrialState
 from ray import tune
-from rich.console import Console
 
 from sweeps.config.recipe import Recipe
 from sweeps.run.corpus_budget import open_budget
@@ -35,12 +33,12 @@ from sweeps.store.plans import plan_of
 from sweeps.store.records import REPEATED
 from sweeps.store.sweep import Sweep
 from sweeps.text.figures import delta_remark, epsilon_digits
-from sweeps.tracking.job_run import corpus_inputs, open_baseline_run, open_trial_run, trial_run_name
+from sweeps.tracking.job_run import corpus_inputs, open_baseline_run
 from sweeps.tracking.tracker import Figures, Tracker
 from trainables.config import TrialSpec
 from trainables.features.encoded_corpus import EncodedCorpus
-from trainables.records.job import EpochResult, TrialJob, TrialResult, TrialStopped
-from trainables.records.pareto import Metrics, deciding
+from trainables.records.job import TrialJob, TrialStopped
+from trainables.records.pareto import Metrics
 from trainables.workers.job_queue import RETRIES, ending
 
 
@@ -89,8 +87,6 @@ def run_trials(
         TrialStopped: if trials were stopped before their end. In the study they are still running.
         SweepFailed: if no trial is complete, or too many failed in a row.
     """
-    if sweep.released.is_dir():
-        return  # a secret number of trials has ended
     study = open_study(sweep, recipe)
     ended = requeue_interrupted(study)
     wanted = sweep.record.wanted
@@ -102,15 +98,7 @@ def run_trials(
     sweep.update(examples=corpus.size("train"))
     if remark := delta_remark(recipe.edp.delta, recipe.edp.unit, corpus.size("train")):
         progress.say(remark)
-    if recipe.search.secret:
-        progress.say("a secret number of trials runs now without being shown; at the end the best one is shown")
-        shown, meter = Progress(Console(quiet=True)), None
-    else:
-        plain = sweep.record.baseline or {}
-        shown, meter = progress, Meter(sweep.name, wanted, ended, plain.get("seconds_per_epoch"))
-    budget = None
-    if not recipe.search.secret:  # which was checked as a whole; to end it early would void its bound
-        budget = open_budget(recipe.corpus, sweep.folder.parent, tracker.uri, progress.say, going_on=sweep.name)
+    meter = Meter(sweep.name, wanted, ended, (sweep.record.baseline or {}).get("seconds_per_epoch"))
     driver = Driver(
         sweep,
         recipe,
@@ -118,10 +106,10 @@ def run_trials(
         prepared,
         corpus.units(recipe.edp.unit),
         workers.stop_signal,
-        tracker=None if recipe.search.secret else tracker,
-        progress=shown,
+        tracker=tracker,
+        progress=progress,
         meter=meter,
-        budget=budget,
+        budget=open_budget(recipe.corpus, sweep.folder.parent, tracker.uri, progress.say, going_on=sweep.name),
         max_running=workers.at_once,
     )
     context = TrialContext(
@@ -138,7 +126,7 @@ def run_trials(
         public=plan_of(sweep) is not None,
         stopper=start_stopper(recipe, sweep.folder / "trials"),
     )
-    with shown, meter or nullcontext(), ending(context.stopper):
+    with progress, meter, ending(context.stopper):
         _tuner(sweep, context, driver, wanted - ended, placed.concurrency).fit()
     reason = driver.stopped or ray.get(workers.stop_signal.sent.remote())
     states = [trial.state for trial in study.get_trials(deepcopy=False)]
@@ -183,29 +171,11 @@ def _check_complete(study: optuna.Study, sweep: Sweep) -> None:
     if not trials:
         why = "none was started"
     elif len(costs) == len(trials):
-        all_of_them = "" if sweep.recipe.search.secret else f" of {len(costs)}"
         why = (
-            f"the cheapest{all_of_them} would have an epsilon of {epsilon_digits(min(costs), 4)}, and "
+            f"the cheapest of {len(costs)} would have an epsilon of {epsilon_digits(min(costs), 4)}, and "
             f"epsilon_budget = {sweep.recipe.epsilon_budget:g}; allowed: a larger one, or edp.epsilon, which sets the "
             "noise"
         )
     else:
         why = trials[-1].user_attrs.get("reason", "")
     raise SweepFailed(f"no trial of {sweep.name} came to an end: {why}")
-
-
-def release_best(sweep: Sweep, tracker: Tracker) -> None:
-    """Release the best of a secret number of trials, track it, and delete everything about the others.
-
-    The best has the lowest validation SER. A call that was cut off can be repeated.
-    """
-    complete = [trial for trial in sweep.records(sweep.told(sweep.recipe)) if trial.state == "complete"]
-    sweep.release(min(complete, key=lambda trial: deciding(trial.metrics)["ser"]).number)
-    for trial in sweep.trials():
-        if trial.run_id is None and trial.ledger is not None:
-            run_id = tracker.find(sweep.record.run_id, trial_run_name(sweep, trial.number))
-            run = open_trial_run(tracker, sweep, trial.number, trial.params, trial.spec, run_id=run_id)
-            kept = tuple(EpochResult(point.epoch, point.metrics) for point in trial.points)
-            outcome = TrialResult(trial.metrics, trial.ledger, {}, kept)
-            run.close(trial.spec, sweep.trial_folder(trial.number), outcome, told_before=True)
-            sweep.update(released_run_id=run.run_id)

@@ -15,7 +15,6 @@ from edp.ledger import Ledger
 from edp.spec import UserError
 from sweeps.config.canaries import uncovered
 from sweeps.config.loading import load_config
-from sweeps.config.recipe import Recipe
 from sweeps.store.corpora import CORPORA
 from sweeps.store.picks import ORIGIN, Origin, read_picks
 from sweeps.store.records import known_ledger
@@ -27,8 +26,6 @@ from trainables.corpora.overlap import public_corpora
 from trainables.records.epochs import read_curve
 from trainables.records.files import read_json_if_any
 
-CHOSEN = "chosen.json"
-"""In the folder of a search by `run --plan`: the way, and the trial that was released."""
 CONFIRM = "confirm"
 """The folder of a sweep's trainings with new seeds."""
 CHECKPOINT = "checkpoint.pt"  # `trainables.training.checkpoint.NAME`, which imports PyTorch
@@ -51,16 +48,14 @@ class Activity:
     delta: float
     """The δ of its recipe."""
     ledgers: tuple[Ledger, ...]
-    trainings: int | None
-    """The number of trainings with privacy; None if it is secret."""
+    trainings: int
+    """The number of trainings with privacy."""
     uncovered: str | None = None
     """Why no ε covers its trainings, in words; None if one does."""
     lost: str = ""
     """What is unknown of its costs, in words; "" if nothing is."""
     without_privacy: tuple[str, ...] = ()
     """Trainings on the corpus that have no ε, in words."""
-    best_of: Recipe | None = None
-    """The recipe, if the number of trials is secret. `ledgers` is then empty."""
     released: tuple[str, ...] = ()
     """Models that were released, in words."""
     chosen_by: str | None = None
@@ -98,39 +93,29 @@ def _of_sweep(sweep: Sweep, going_on: bool) -> Iterator[Activity]:
     corpus, public = _corpora(sweep.folder, recipe.baseline())
     shared: dict[str, Any] = {"corpus": corpus, "public": public, "delta": recipe.edp.delta}
     shared["uncovered"] = uncovered(recipe)
-    secret = recipe.search.secret
     try:
         records = sweep.trials()
         trials = {trial.number: trial.ledger for trial in records if trial.state != "refused"}
         open_trials = {trial.number for trial in records if trial.state in ("running", "interrupted")}
-        runs = {trial.run_id for trial in records} | {record.released_run_id}
+        runs = {trial.run_id for trial in records}
         unread = ""
     except UserError:  # its study is gone, but not the ledgers in the trials' folders
-        folders = {} if secret else {n: sweep.trial_folder(n) for n in sorted(sweep.trial_folders())}
-        trials = {number: _known_ledger(folder) for number, folder in folders.items()}
+        trials = {n: _known_ledger(sweep.trial_folder(n)) for n in sorted(sweep.trial_folders())}
         open_trials, runs, unread = set(), set(), "its study cannot be read, so trials may be missing"
-    if secret:
-        trials = {}  # a bound on the best replaces them
     if going_on:
         trials |= {n: _without_checkpoint(trials[n], sweep.trial_folder(n)) for n in open_trials & trials.keys()}
     lost = [str(number) for number, ledger in trials.items() if ledger is None]
     plain = ["baseline"] if record.baseline is not None or (sweep.folder / "baseline").is_dir() else []
     picks = [f"trial {pick.trial} as {pick.model}" for pick in read_picks(sweep) if pick.model is not None]
-    plan = read_json_if_any(sweep.folder / CHOSEN, dict[str, Any])
     yield Activity(
         kind="sweep",
         name=sweep.name,
         began=sweep.began,
         ledgers=tuple(ledger for ledger in trials.values() if ledger is not None),
-        trainings=None if secret else len(trials),
+        trainings=len(trials),
         lost="; ".join(filter(None, [_missing(f"trial {enumerated(lost, _MAX_NAMED)}" if lost else ""), unread])),
         without_privacy=(*plain, *_attacked(sweep.folder)),
-        best_of=recipe if secret else None,
-        released=(
-            *picks,
-            *([f"trial {plan['trial']} (plan {plan['plan']})"] if plan is not None else []),
-            *(["the best trial"] if sweep.released.is_dir() else []),
-        ),
+        released=tuple(picks),
         run_ids=frozenset(run for run in runs if run),
         plain_run_id=record.baseline_run_id,
         **shared,

@@ -143,7 +143,6 @@ def origin_of(config: Path, storage: Path) -> Origin | None:
     if not (storage / name).is_dir():
         return None
     try:
-        # A sweep with a secret number of trials shows one trial only, under a number that is not its own.
         records = {record.number: record.run_id for record in Sweep.existing(storage, name).trials()}
         another = int(trial) not in records or (run_id != "None" and run_id not in {*records.values()} - {None})
     except UserError:

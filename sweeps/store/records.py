@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -66,8 +66,6 @@ class SweepRecord(Frozen):
     """Training utterances."""
     settings: dict[str, str]
     """Digests of the recipe's settings (`sweeps.store.settings`)."""
-    released_run_id: str | None = None
-    """The run of the one trial that a sweep with a secret number of trials releases."""
 
 
 @dataclass(frozen=True)
@@ -275,9 +273,3 @@ def known_ledger(folder: Path, curve: list[Metrics], wrote: str | None = None) -
     if found.private and last > max((entry.epoch + 1 for entry in found.entries), default=0):
         return None
     return found
-
-
-def tracked_as(record: TrialRecord, run_id: str | None) -> TrialRecord:
-    """Return the record and its points with another MLflow run."""
-    points = tuple(replace(point, run_id=run_id) for point in record.points)
-    return replace(record, run_id=run_id, points=points)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from contextlib import suppress
 from typing import Any
 
 import optuna
@@ -80,16 +79,6 @@ def read_study(url: str, name: str) -> list[FrozenTrial]:
         if may_be_whole(error, file) if file is not None else not no_tables:
             raise UserError(_not_now(error, url)) from None
         raise StudyGone(f"{file or url} cannot be read ({_reason(error, url)})") from None
-
-
-def delete_study(url: str, name: str) -> None:
-    """Delete a study from a database that other studies share; do nothing if it has none of this name.
-
-    Raises:
-        UserError: if the database cannot be opened.
-    """
-    with suppress(KeyError):
-        optuna.delete_study(study_name=name, storage=study_storage(url))
 
 
 def _not_now(error: BaseException, url: str) -> str:

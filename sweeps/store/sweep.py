@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import os
 import re
-import shutil
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -19,11 +18,10 @@ from edp.spec import UserError
 from sweeps.config.loading import read_yaml, write_yaml
 from sweeps.config.recipe import Recipe
 from sweeps.store.lock import is_free, is_held
-from sweeps.store.records import REPEATED, SweepRecord, TrialRecord, known_ledger, number_of, tracked_as, trial_record
+from sweeps.store.records import REPEATED, SweepRecord, TrialRecord, known_ledger, number_of, trial_record
 from sweeps.store.settings import check_settings
 from sweeps.store.storage import check_storage, relative_store, store_here
-from sweeps.store.study import StudyGone, delete_study, read_study
-from sweeps.store.trial_file import keep_released, read_trial
+from sweeps.store.study import StudyGone, read_study
 from sweeps.text.errors import one_line
 from sweeps.text.paths import check_name, is_name, sqlite_url
 from sweeps.text.secrets import HIDDEN, redacted
@@ -138,18 +136,13 @@ class Sweep:
         self.recipe = recipe
 
     @property
-    def released(self) -> Path:
-        """The folder of the one trial that a sweep with a secret number of trials releases. It has number 0 there."""
-        return self.folder / "released"
-
-    @property
     def began(self) -> float:
         """The time at which the sweep was started, in seconds since the epoch."""
         return (self.folder / RECIPE).stat().st_mtime  # it is written once
 
     def trial_folder(self, number: int) -> Path:
         """Return the folder of a trial's model, ledger and attack features."""
-        return self.released if self.released.is_dir() else self.folder / "trials" / str(number)
+        return self.folder / "trials" / str(number)
 
     @property
     def state(self) -> str:
@@ -180,19 +173,10 @@ class Sweep:
     def trials(self) -> list[TrialRecord]:
         """Return all trials by number. A running trial of a sweep without a driver is `interrupted`.
 
-        Of a secret number of trials, return the released one alone, and nothing before it is released, as the bound on
-        its ε assumes.
-
         Raises:
             UserError: if the study's database cannot be opened.
         """
-        recipe = self.recipe
-        if recipe.search.secret:
-            if not self.released.is_dir():
-                return []
-            run_id = self.record.released_run_id
-            return [tracked_as(record, run_id) for record in self.records(self.told(recipe))]
-        records = self.records(self.told(recipe))
+        records = self.records(self.told(self.recipe))
         if not is_held(self.folder):
             records = [replace(r, state="interrupted") if r.state == "running" else r for r in records]
         return records
@@ -223,11 +207,6 @@ class Sweep:
         Raises:
             UserError: if the study cannot be read, or lacks trials that have left a folder.
         """
-        if self.released.is_dir():
-            kept = read_trial(self.released)
-            if kept is None:
-                raise UserError(f"{self.released / 'trial.json'} is gone; allowed: the file that was written there")
-            return [kept]
         folders = self.trial_folders()
         try:
             found = read_study(self.study_url(recipe), self.study_name(recipe))
@@ -241,15 +220,11 @@ class Sweep:
         return found
 
     def _gone(self, what: str) -> UserError:
-        if self.recipe.search.secret:
-            what = "its study is missing, broken or incomplete"  # a trial's number would reveal how many there are
         place = self.recipe.search.study or self.folder / "study.db"
         return UserError(f"name = {self.name!r}: {what}; allowed: {place} from a backup")
 
     def trial_folders(self) -> set[int]:
         """Return the numbers of the trials' folders."""
-        if self.released.is_dir():
-            return {0}
         found = (self.folder / "trials").glob("*/")
         return {int(place.name) for place in found if re.fullmatch(r"0|[1-9]\d{0,8}", place.name)}
 
@@ -269,36 +244,6 @@ class Sweep:
         """
         path = self.folder / "tracked.json"
         return read_json(path, dict[int, str]) if path.exists() else {}
-
-    def release(self, number: int) -> None:
-        """Move one trial of a secret number of trials to `released`, as trial 0, and delete all else about trials.
-
-        Its number would reveal how many trials there were, and to a reader who knows that, its ε is larger than the
-        bound. Neither number is in a file that is left. A call that was cut off can be repeated.
-        """
-        if not self.released.is_dir():
-            found = {number_of(trial): trial for trial in self.told(self.recipe)}
-            partial = self.folder / ".released"
-            keep_released(found[number], self.trial_folder(number), partial)
-            partial.rename(self.released)
-        self.update(wanted=1)
-        recipe = self.recipe
-        if recipe.search.study is not None:
-            delete_study(recipe.search.study, self.study_name(recipe))
-        for file in self.folder.glob("study.db*"):
-            file.unlink()
-        for place in (self.folder / "trials", self.folder / "ray"):  # Ray has a folder for each trial
-            if place.is_dir():
-                shutil.rmtree(place)
-
-    def undate(self) -> None:
-        """Give all that is released the time at which the sweep began.
-
-        The time at which a trial ended tells how many there were before it.
-        """
-        if self.released.is_dir():
-            for place in (*self.released.rglob("*"), self.released):
-                os.utime(place, (self.began, self.began))
 
 
 def all_sweeps(storage: Path) -> list[Sweep]:

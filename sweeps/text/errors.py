@@ -33,6 +33,15 @@ _PARTS = {
 """Required parts of a recipe, with an example each."""
 _RENAMED = {"training.plain": "training.non_private", "search.stand_in": "search.proxy"}
 """New names of renamed settings."""
+_REMOVED = {
+    "search.plan": {
+        "cheapest": "proxy, or null",
+        "random_stopping": "proxy",
+        "all_trials": "null, whose ε is of all trials, and pick",
+    },
+    "search.sampler": {"random_stopping": "random, or search.plan: proxy, whose choice costs no ε"},
+}
+"""What to take in place of a setting's value that was removed."""
 
 
 def one_line(error: ValidationError, searched: Collection[str] = ()) -> str:
@@ -72,6 +81,8 @@ def one_line(error: ValidationError, searched: Collection[str] = ()) -> str:
     if kind in ("extra_forbidden", "missing"):
         wanted = f"; allowed: {_PARTS[path]}" if kind == "missing" and path in _PARTS else ""
         return f"{path}: {message}{wanted}"
+    if kind == "literal_error" and (instead := _REMOVED.get(path, {}).get(value)):
+        return f"{path} = {value}: removed; use {instead}"
     if kind == "value_error":
         return f"{path}: {message}" if path and path not in message else message
     message = message[0].lower() + message[1:]

@@ -105,7 +105,7 @@ def _activity(run: Run, trainings: int) -> Activity:
         public={},
         delta=float(run.data.params.get("edp.delta", DELTA)),
         ledgers=(),
-        trainings=trainings if run.data.params.get("search.sampler") != "random_stopping" else None,
+        trainings=trainings,
         lost=GONE,
     )
 

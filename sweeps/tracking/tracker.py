@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import math
-import os
 import time
 import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -93,7 +92,6 @@ class Tracker:
         self._storage, self._is_server = artifacts.parent, is_server(uri)
         self.failures = 0
         self._places: dict[str, str] = {}  # where the artifacts of the open runs are
-        self._fixed_time: float | None = None
         self._say, self._quiet_until, self._failing = say, 0.0, False
         with suppress(*TROUBLE):
             for run_id in end_dead_runs(self.client, self._storage):
@@ -134,7 +132,7 @@ class Tracker:
             every = {**tags, **nesting, **described, **owner_tags(self._storage), **source_tags()}
             every |= {"mlflow.user": person(), _START: word}
             try:
-                run: Run = self.client.create_run(self.experiment_id, self._now(), run_name=name, tags=every)
+                run: Run = self.client.create_run(self.experiment_id, _now(), run_name=name, tags=every)
             except TROUBLE:
                 if not (made := self._started_with(word)):
                     raise
@@ -198,7 +196,7 @@ class Tracker:
 
         An infinite metric becomes a tag, since MLflow would store 1.8e308.
         """
-        now = self._now()
+        now = _now()
         metrics = list({(m.key, m.step): m for one in figures for m in one.metrics_at(now)}.values())
         every = {key: value for one in figures for key, value in infinite(one.metrics).items()}
         every |= {key: redacted(str(value)) for key, value in (tags or {}).items()}
@@ -230,7 +228,7 @@ class Tracker:
                 for step, metrics in steps.items():
                     if key in metrics and step not in have and math.isfinite(metrics[key]):
                         of = (models or {}).get(step)
-                        self.client.log_metric(run, key, metrics[key], self._now(), step, model_id=of)
+                        self.client.log_metric(run, key, metrics[key], _now(), step, model_id=of)
             for key, value in tags.items():
                 self.client.set_tag(run, key, value)
 
@@ -251,8 +249,6 @@ class Tracker:
     def artifact(self, run_id: str | None, path: Path, folder: str | None = None) -> None:
         """Copy a file to the run's artifacts, if it exists."""
         if path.is_file():
-            if self._fixed_time is not None:
-                os.utime(path, (self._fixed_time, self._fixed_time))  # MLflow's copy has the file's time
             self._on_run(run_id, lambda run: self._artifacts_of(run).log_artifact(str(path), folder))
 
     def _artifacts_of(self, run: str) -> ArtifactRepository:
@@ -278,7 +274,7 @@ class Tracker:
     def end(self, run_id: str | None, status: str = "FINISHED") -> None:
         """End a run: FINISHED, FAILED or KILLED."""
         self._places.pop(run_id or "", None)
-        self._on_run(run_id, lambda run: self.client.set_terminated(run, status, self._now()))
+        self._on_run(run_id, lambda run: self.client.set_terminated(run, status, _now()))
 
     def find(self, parent: str, name: str) -> str | None:
         """Return the run of this name below `parent`; None if there is none.
@@ -325,17 +321,6 @@ class Tracker:
 
         self._sent(send)
 
-    def stop_clock(self, seconds: float) -> None:
-        """Give everything that is sent from now on this time, in seconds since the epoch.
-
-        Otherwise the store would tell how long a search with a secret number of trials took, and so their number.
-        """
-        self._fixed_time = seconds
-
-    def _now(self) -> int:
-        """Return the time of what is sent, in milliseconds."""
-        return int((time.time() if self._fixed_time is None else self._fixed_time) * 1000)
-
     def try_now(self) -> None:
         """End the pause after a failure."""
         self._quiet_until = 0.0
@@ -364,6 +349,11 @@ class Tracker:
             self._say("MLflow answers again")
         self._failing = False
         return answer
+
+
+def _now() -> int:
+    """Return the time in milliseconds, as MLflow counts it."""
+    return int(time.time() * 1000)
 
 
 def _shown(params: Mapping[str, Any]) -> list[Param]:

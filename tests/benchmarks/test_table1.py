@@ -198,7 +198,7 @@ def test_a_row_that_is_stopped_between_its_sweeps_says_it_too(
     def terminated(*args: object, **named: object) -> None:
         raise Terminated
 
-    monkeypatch.setattr("tests.benchmarks.table1.row.run_plan", terminated)
+    monkeypatch.setattr("tests.benchmarks.table1.row.run_proxy", terminated)
     words = ["--row", "clc_communication", "--trials", "2", "--seeds", "3", "--utterances", "400"]
     words += ["--part", "private", "--encoder", str(make_encoder("bert", tmp_path / "encoder"))]
     words += ["--output", str(tmp_path / "table"), "--storage", str(tmp_path / "runs")]

@@ -47,18 +47,33 @@ def sweep_of(recipe: Recipe, storage: Path) -> Sweep:
 
 
 class NoTracker(Tracker):
-    """Takes runs, under made-up ids, and sends nothing."""
+    """Sends nothing.
 
-    def __init__(self) -> None:
+    Args:
+        takes_runs: whether runs get made-up ids; else they get none, as from a store that does not answer.
+    """
+
+    def __init__(self, *, takes_runs: bool = True) -> None:
         self.started: list[str] = []
         """The runs' names."""
+        self.failures = 0
+        self._takes_runs = takes_runs
 
-    def start(self, name: str, **about: Any) -> str:
+    def start(self, name: str, **about: Any) -> str | None:
         self.started.append(name)
-        return "refused-run" if "refused" in name else "run"
+        return ("refused-run" if "refused" in name else "run") if self._takes_runs else None
+
+    def log(self, run_id: str | None, *figures: Any, **more: Any) -> None:
+        """Nothing to send."""
 
     def end(self, run_id: str | None, status: str = "FINISHED") -> None:
         """Nothing to end."""
+
+    def _on_run(self, run_id: str | None, send: Callable[[str], object]) -> None:
+        """Nothing to send."""
+
+    def _sent(self, send: Callable[[], Any]) -> Any:
+        """Nothing to send."""
 
 
 def driver(
@@ -80,7 +95,7 @@ def driver(
         locate(recipe.baseline(), made.cache),
         units,
         SimpleNamespace(send=SimpleNamespace(remote=lambda reason: None)),
-        tracker=tracker,
+        tracker=tracker or NoTracker(takes_runs=False),
         progress=progress or Progress(Console(quiet=True)),
         max_running=max_running,
         budget=budget,

@@ -20,7 +20,7 @@ import torch
 
 from sweeps.commands.attack_run import attack
 from sweeps.commands.attack_target import find_target
-from sweeps.commands.release import release, run_plan, searched
+from sweeps.commands.release import release, run_proxy, searched
 from sweeps.commands.stopping import going_on_with
 from sweeps.config.loading import load_config, load_recipe
 from sweeps.results.front import pareto_front
@@ -270,7 +270,7 @@ def _private(run: Run, progress: Progress, *, epsilon: int, schema: bool = False
     point, name = f"{kind}_{epsilon}", f"table1-{run.corpus_name}-{kind}-{epsilon}"
     progress.say(f"{names_of(run.row)[0]}: the private recipe at ε = {epsilon}{', with a schema' if schema else ''}")
     where: dict[str, Any] = {"tracking_uri": run.tracking_uri, "progress": progress}
-    found = run_plan(recipe, settings, "proxy", name=name, storage=run.storage, part_of=run.again, **where)
+    found = run_proxy(recipe, settings, name=name, storage=run.storage, part_of=run.again, **where)
     sweep, spec = Sweep(run.storage, found["sweep"]), load_config(Path(found["output"]) / "config.yaml", [])
     trained = [found]
     for seed in range(1, run.seeds):

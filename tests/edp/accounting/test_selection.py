@@ -8,12 +8,12 @@ from dp_accounting import dp_event
 from dp_accounting.rdp import RdpAccountant
 from scipy.optimize import brentq
 from scipy.special import ndtr, ndtri
+from scipy.stats import norm
 
-from edp.accounting.composition import Composition
 from edp.accounting.epsilon import epsilon
 from edp.accounting.gaussian import gaussian_delta, gaussian_epsilon
 from edp.accounting.rdp import ORDERS
-from edp.accounting.selection import BestOf, composed_epsilon, epsilon_with_best, random_stopping_epsilon
+from edp.accounting.selection import composed_epsilon, random_stopping_epsilon
 from edp.ledger import Ledger, planned_ledger
 from edp.spec import EDPSpec, UserError
 
@@ -184,31 +184,18 @@ def test_more_noise_and_fewer_trials_cost_less(shape, spec):
     assert by_mean == sorted(by_mean)
 
 
-@pytest.mark.parametrize("mean", [2, 20])
-def test_a_search_and_a_training_together_cost_no_less_than_integration_says(mean):
-    mu, gamma = 1.0, 1 / mean
-    bound = epsilon_with_best([Composition(mu=mu)], [BestOf(Composition(mu=mu), mean, 1)], DELTA)
-    edges = np.concatenate([[-np.inf], np.linspace(-7, 8, 281), [np.inf]])
-    one = [np.diff(ndtr(edges - shift)) for shift in (0.0, mu)]
-    chance = chances(1, gamma)
-    best = [best_of(np.arange(1, len(chance) + 1), chance, cells[::-1])[::-1] for cells in one]
-    without, with_unit = (np.outer(first, second) for first, second in zip(best, one, strict=True))
+def test_a_release_that_tells_the_winners_number_costs_twice_what_the_bound_states():
+    """Integrate the release of (number, value), where the best of K Gaussian values is the largest."""
+    mu, stop, step = 0.875, 1 / 40, 0.01
+    values, numbers = np.arange(-9, 10, step), np.arange(1, 1_000)[:, None]
 
-    def delta(epsilon):
-        forth, back = with_unit - math.exp(epsilon) * without, without - math.exp(epsilon) * with_unit
-        return max(np.maximum(forth, 0).sum(), np.maximum(back, 0).sum())
+    def log_density(mean):
+        """Number n won: n or more trials were drawn, and all others are below."""
+        below = norm.logcdf(values - mean)
+        more = np.log(stop) + (numbers - 1) * (np.log1p(-stop) + below) - np.log1p(-(1 - stop) * np.exp(below))
+        return norm.logpdf(values - mean) + more
 
-    assert delta(bound) <= DELTA
-    least = brentq(lambda epsilon: delta(epsilon) - DELTA, 0, bound)
-    assert epsilon_with_best([Composition(mu=mu)], [], DELTA) < least < bound < 1.5 * least
-
-
-def test_without_a_search_everything_composes_and_nothing_costs_nothing():
-    parts = [Composition(mu=0.5), Composition(mu=1.0)]
-    assert epsilon_with_best(parts, [], DELTA) == pytest.approx(gaussian_epsilon(math.sqrt(1.25), DELTA))
-    assert epsilon_with_best([], [], DELTA) == 0
-    alone = BestOf(Composition(mu=1.0), 10, 1)
-    assert epsilon_with_best([], [alone], DELTA) == random_stopping_epsilon(one_step(1.0), DELTA, 10, 1)
-    assert alone.epsilon(DELTA) < epsilon_with_best([], [alone] * 2, DELTA) < 2 * alone.epsilon(DELTA / 2)
-    poisson = BestOf(Composition(mu=1.0), 10, math.inf)
-    assert epsilon_with_best([], [poisson] * 2, DELTA) == pytest.approx(2 * poisson.epsilon(DELTA / 2))
+    one, other = log_density(0), log_density(mu)
+    assert np.exp(one).sum() * step == pytest.approx(1, abs=1e-6)
+    assert (np.exp(one) * np.maximum(-np.expm1(16.3 + other - one), 0)).sum() * step >= DELTA
+    assert random_stopping_epsilon(one_step(mu), DELTA, 40, 1) < 8.05

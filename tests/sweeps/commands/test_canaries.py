@@ -67,8 +67,7 @@ def test_every_private_method_is_refused_before_anything_is_made(
     for line in (
         ("run", str(tmp_path / "tiny.yaml"), *words),
         ("run", str(tmp_path / "tiny.yaml"), *words, "--set", "space.training.method={choice: [edp, dpsgd]}"),
-        ("run", str(tmp_path / "tiny.yaml"), *words, *target, "--plan", "all_trials"),
-        ("run", str(tmp_path / "tiny.yaml"), *words, *target, *proxy, "--plan", "proxy"),
+        ("run", str(tmp_path / "tiny.yaml"), *words, *target, *proxy, "--set", "search.plan=proxy"),
         ("train", str(tmp_path / "picked.yaml"), *words),
         ("train", str(tmp_path / "picked.yaml"), *words, "--register", "voice"),
     ):

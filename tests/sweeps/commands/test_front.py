@@ -158,16 +158,6 @@ def test_a_sweep_has_an_epsilon_before_any_trial_is_complete_for_failed_ones_hav
     assert f"ε of the whole sweep (all trials composed): {epsilon_text(cost)}" in page
 
 
-def test_the_epsilon_of_random_stopping_is_known_before_its_first_trial(tmp_path: Path) -> None:
-    settings = ("search.sampler=random_stopping", "edp.epsilon=8", "search.objectives=[ser]")
-    sweep, _ = new_sweep(tmp_path, *settings)
-    cost = epsilon_of_sweep(sweep, [])
-    assert cost is not None
-    assert 8 < cost < 20
-    words = f"only the best released): {epsilon_text(cost)}; a configuration is chosen by validation SER"
-    assert words in shown(print_sweep, sweep)
-
-
 def test_what_is_picked_begins_with_its_three_epsilons(plain: Sweep, audited: bool, tmp_path: Path) -> None:
     point = front_of(plain)[0]
     keep(plain, point, "", Wanted(tmp_path / "picked.yaml"))

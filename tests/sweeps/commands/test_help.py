@@ -23,13 +23,12 @@ def test_help_shows_the_groups_in_order(command: Command) -> None:
     assert "─ Commands ─" not in shown
 
 
-def test_run_and_plan_list_the_recipes(command: Command) -> None:
-    for word in ("run", "plan"):
-        shown = command(word, "--help")[1]
-        assert all(name in shown for name in recipe_names()), word
+def test_run_lists_the_recipes(command: Command) -> None:
+    shown = command("run", "--help")[1]
+    assert all(name in shown for name in recipe_names())
 
 
 @pytest.mark.parametrize("name", REMOVED)
-def test_a_command_that_was_removed_says_what_to_take_instead(name: str, command: Command) -> None:
+def test_a_command_or_option_that_was_removed_says_what_to_take_instead(name: str, command: Command) -> None:
     for words in ((name,), (name, "--json"), (name, "--help")):
         assert command(*words) == (2, "", f"edp-sweep: {name}: removed; use {REMOVED[name]}\n")

@@ -1,8 +1,9 @@
-"""`edp-sweep plan`, and `run --plan`: one search, one release, one ε."""
+"""`search.plan: proxy`: one search on a public corpus, one release, one ε; and the price of a recipe."""
 
 from __future__ import annotations
 
 import json
+import math
 import shlex
 from pathlib import Path
 
@@ -10,11 +11,10 @@ import pytest
 import yaml
 
 from edp.accounting.epsilon import epsilon
+from edp.accounting.gaussian import gaussian_epsilon, gaussian_mu
 from edp.ledger import Ledger
-from sweeps.commands.plan import search_settings
-from sweeps.commands.release import _chosen
+from sweeps.commands.release import _chosen, _search_settings
 from sweeps.config.loading import load_recipe
-from sweeps.config.pricing import SelectionStrategy
 from sweeps.store.lock import LOCK
 from sweeps.store.sweep import Sweep
 from tests.conftest import TINY_RECIPE, Command
@@ -45,7 +45,7 @@ def test_a_stand_in_that_holds_the_corpus_is_refused_with_a_plan_and_without(
     path = writers.jsonl(generate("communication", 200, seed=3), tmp_path / "mine")
     settings = [f"corpus={{path: {path}}}", f"search.proxy={{name: other, path: {path}}}"]
     words = [str(recipe), "--storage", str(tmp_path / "runs"), *(x for one in settings for x in ("--set", one))]
-    for way in ([], ["--plan", "proxy"]):
+    for way in ([], ["--set", "search.plan=proxy"]):
         code, out, err = command("run", *words, *way)
         assert (code, out) == (2, ""), err
         assert "search.proxy = other: " in err.splitlines()[-1]
@@ -57,69 +57,80 @@ def test_a_proxy_may_have_a_schema_which_is_then_that_of_the_searched_corpus(tmp
     path = tmp_path / "mine.yaml"
     path.write_text("slots: [city]\nsamples: ['to [rome](city)']")
     _, recipe = load_recipe("atis_private", [f"search.proxy={{path: {path}, schema: {path}}}"])
-    way = SelectionStrategy("proxy", 0.0, 8.0, 8.0, 1, "")
-    _, searched = load_recipe("atis_private", search_settings(way, recipe))
+    _, searched = load_recipe("atis_private", _search_settings(recipe))
     assert searched.search.proxy is None
     assert searched.corpus == recipe.search.proxy
     assert (searched.corpus.path, searched.corpus.schema) == (str(path), str(path))
     _, recipe = load_recipe("atis_private", ["search.proxy={name: clinc-text, path: clinc150, format: schema}"])
-    _, searched = load_recipe("atis_private", search_settings(way, recipe))
+    _, searched = load_recipe("atis_private", _search_settings(recipe))
     assert searched.corpus.path == "clinc150", "a name that comes along is no path"
 
 
-@pytest.mark.slow
-def test_it_prints_what_each_way_costs(recipe: Path, command: Command) -> None:
-    code, out, err = command("plan", str(recipe), "--epsilon", "4", "--json")
+@pytest.mark.parametrize("trials", [1, 3, 40])
+def test_the_price_of_shuffled_trials_is_that_of_one_gaussian_mechanism(
+    trials: int, recipe: Path, command: Command
+) -> None:
+    words = ("epsilon", str(recipe), "--trials", str(trials), "--set", "edp.epsilon=4")
+    code, out, err = command(*words, "--json")
     assert code == 0, err
     found = json.loads(out)
-    assert (found["target"], found["delta"], found["cheapest"]) == (4.0, 0.0005, "proxy")
-    assert found["runs"] == ["proxy", "random_stopping", "all_trials"]
-    keys = {"name", "epsilon_of_choice", "epsilon_of_release", "epsilon_total", "trials", "covers"}
-    assert all(set(way) == keys for way in found["ways"])
-    code, out, err = command("plan", str(recipe), "--trials", "3", "--epsilon", "2")
+    # The mechanisms' μ² add (Dong, Roth & Su 2022).
+    composed = gaussian_epsilon(math.sqrt(trials) * gaussian_mu(4, 5e-4), 5e-4)
+    assert found["epsilon_of_search"] == pytest.approx(composed, rel=1e-4)
+    assert found["epsilon_of_trial"] == found["epsilon_of_proxy_and_release"] == pytest.approx(4, rel=1e-4)
+    assert (found["delta"], found["unit"], found["trials"]) == (5e-4, "example", trials)
+    code, out, err = command(*words)
     assert code == 0, err
-    line = f"edp-sweep run {recipe} --set search.trials=3 --set edp.epsilon=2.0 --plan proxy"
-    assert line in " ".join(out.split())
     assert "the check of public corpora for private utterances is not covered" in " ".join(out.split())
+    assert "chosen on video" in out
     assert "counts as private" not in err
 
 
-@pytest.mark.slow
+def test_poisson_samples_have_a_price_too(recipe: Path, command: Command) -> None:
+    settings = ("--trials", "3", "--set", "edp.sampling=poisson")
+    code, out, err = command("epsilon", str(recipe), *settings, "--json")
+    assert code == 0, err
+    found = json.loads(out)
+    assert 7.99 < found["epsilon_of_trial"] <= 8 < found["epsilon_of_search"] < 24
+    assert "for the space's first values" in " ".join(command("epsilon", str(recipe), *settings)[1].split())
+
+
 @pytest.mark.parametrize("unit", ["example", "micro_batch"])
 def test_it_says_that_a_delta_is_large_for_the_corpus(unit: str, recipe: Path, command: Command) -> None:
-    words = ["plan", str(recipe), "--set", "edp.delta=0.05", "--set", f"edp.unit={unit}"]
+    words = ["epsilon", str(recipe), "--set", "edp.delta=0.05", "--set", f"edp.unit={unit}"]
     code, _, err = command(*words, "--json")
     assert code == 0, err
     assert "edp.delta = 0.05: at this delta, publishing one of the " in " ".join(err.split())
+
+
+PLAN = ("--set", "search.plan=proxy")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["plan", "RECIPE", "--set", "edp.epsilon=null"], "epsilon: the recipe has no edp.epsilon"),
+        (["epsilon", "RECIPE", "--set", "edp.epsilon=null"], "edp.epsilon: the recipe has no target"),
+        (["epsilon", "RECIPE", "--set", "edp.epsilon=-1"], "epsilon = -1: input should be greater than 0"),
+        (["epsilon", "RECIPE", "--z0", "1"], "z0: a recipe is given; allowed: --set, --trials, --json"),
+        (["epsilon", "--trials", "3", "--z0", "1", "--epochs", "2"], "recipe: missing; allowed: a recipe"),
+        (["epsilon"], "z0: missing; allowed: --z0 and --epochs, or a recipe"),
+        (["epsilon", "RECIPE", "--trials", "3", "--set", "search.trials=4"], "--trials = 3: --set search.trials=4 is"),
+        (["epsilon", "RECIPE", "--set", "edp.alpha=private", "--set", "edp.epsilon=0.05"], "out of reach"),
+        (["run", "RECIPE", *PLAN, "--set", "edp.alpha=private", "--set", "edp.epsilon=0.05"], "out of reach"),
+        (["run", "RECIPE", *PLAN, "--set", "edp.epsilon=null"], "it needs a total epsilon"),
+        (["run", "RECIPE", *PLAN, "--set", "search.proxy=null"], "give search.proxy"),
+        (["run", "RECIPE", "--set", "search.plan=cheapest"], "search.plan = cheapest: removed; use proxy, or null"),
         (
-            ["run", "RECIPE", "--plan", "cheapest", "--set", "edp.epsilon=null"],
-            "no edp.epsilon; allowed: --set edp.epsilon=8\n",
+            ["run", "RECIPE", "--set", "search.plan=random_stopping"],
+            "search.plan = random_stopping: removed; use proxy",
         ),
-        (["plan", "RECIPE", "--epsilon", "-1"], "epsilon = -1.0: input should be greater than 0"),
+        (["run", "RECIPE", "--set", "search.plan=all_trials"], "search.plan = all_trials: removed; use null"),
+        (["run", "RECIPE", "--set", "search.sampler=random_stopping"], "random_stopping: removed; use random, or"),
+        (["run", "RECIPE", "--plan", "proxy"], "--plan: removed; use --set search.plan=proxy"),
         (
-            ["run", "RECIPE", "--plan", "best"],
-            "plan = 'best': allowed for this recipe: ",
-        ),
-        (
-            ["run", "quickstart", "--plan", "all_trials"],
-            "plan = 'all_trials': the cost of all trials is known",
-        ),
-        (
-            ["plan", "RECIPE", "--trials", "3", "--set", "search.trials=4"],
-            "--trials = 3: --set search.trials=4 is",
-        ),
-        (["run", "RECIPE", "--plan", "stand_in"], "plan = 'stand_in': it is called proxy now; allowed: --plan proxy"),
-        (["run", "RECIPE", "--plan", "proxy", "--set", "search.proxy=null"], "; proxy: needs search.proxy"),
-        (
-            ["run", "RECIPE", "--plan", "proxy", "--set", "search.proxy={name: health, utterances: 130}"],
-            "plan = 'proxy': with search.proxy = health as the corpus, shadow.corpus = health: it is",
+            ["run", "RECIPE", *PLAN, "--set", "search.proxy={name: health, utterances: 130}"],
+            "search.plan = proxy: with search.proxy = health as the corpus, shadow.corpus = health: it is",
         ),
     ],
 )
@@ -141,7 +152,17 @@ def _ctrl_c(*args: object, **named: object) -> None:
 def test_the_release_alone_touches_the_private_corpus(
     long_story: None, ray_cluster: str, recipe: Path, tmp_path: Path, command: Command
 ) -> None:
-    words = ("run", str(recipe), "--plan", "cheapest", "--name", "s", "--storage", str(tmp_path / "runs"), "--json")
+    words = (
+        "run",
+        str(recipe),
+        "--set",
+        "search.plan=proxy",
+        "--name",
+        "s",
+        "--storage",
+        str(tmp_path / "runs"),
+        "--json",
+    )
     died = tmp_path / "runs" / "s"  # of somebody who died before anything was kept
     died.mkdir(parents=True)
     (died / LOCK).touch()
@@ -209,7 +230,7 @@ def test_the_release_alone_touches_the_private_corpus(
 @pytest.mark.slow
 def test_a_choice_is_made_where_a_trials_curve_is_lost(tmp_path: Path) -> None:
     sweep = sweep_of(tmp_path / "runs", "s", 4, tracked=False)
-    chosen = _chosen(sweep, public=False)
+    chosen = _chosen(sweep)
     for trial in sweep.trials():
         (sweep.trial_folder(trial.number) / "curve.json").unlink()
-    assert _chosen(sweep, public=False).name == chosen.name
+    assert _chosen(sweep).name == chosen.name

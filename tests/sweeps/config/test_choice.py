@@ -33,11 +33,6 @@ from trainables.corpora import generate
             "chosen by validation SER of the private corpus: the ε of all trainings together covers the choice for "
             "training utterances, no ε does for validation utterances",
         ),
-        (
-            SearchSpec(objectives=("ser",), sampler="random_stopping"),
-            "chosen by validation SER of the private corpus: ε covers the choice for training utterances, no ε does "
-            "for validation utterances",
-        ),
     ],
 )
 def test_what_reads_training_utterances_without_noise_is_covered_by_no_epsilon(search: SearchSpec, said: str) -> None:

@@ -11,7 +11,7 @@ from edp.accounting.epsilon import epsilon
 from edp.spec import UserError
 from sweeps.commands.app import app
 from sweeps.config.loading import load_recipe
-from sweeps.config.target_epsilon import ConfigurationRefused, check_candidates, planned, resolve
+from sweeps.config.target_epsilon import ConfigurationRefused, planned, resolve
 
 SEARCHED = ["edp.decay=none", "space.edp.noise_correlation.choice=[none, banded]"]
 
@@ -52,17 +52,6 @@ def test_a_trial_whose_band_is_longer_than_an_epoch_is_refused_before_it_starts(
     assert resolve(recipe, params, 2_627).params["z0"] == 0.5
     with pytest.raises(ConfigurationRefused, match=r"edp\.band = 42 is more than the steps of an epoch, 41"):
         resolve(recipe, params, 41 * 64)
-
-
-def test_random_stopping_takes_any_band_that_its_corpus_may_have_room_for() -> None:
-    settings = ["edp.noise_correlation=banded", "edp.band=20", "edp.decay=none", "edp.epsilon=8"]
-    random = [
-        "search.sampler=random_stopping",
-        "search.points_to_evaluate=[]",
-        "search.stop=null",
-        "search.objectives=[ser]",
-    ]
-    check_candidates(load_recipe("atis_clc", [*settings, *random])[1])
 
 
 def _epsilon(*options: str) -> dict[str, object]:

@@ -87,13 +87,6 @@ def test_a_point_outside_the_space_is_refused(point: str, message: str) -> None:
         recipe(f"search.points_to_evaluate=[{point}]")
 
 
-def test_random_stopping_takes_no_points() -> None:
-    secret = ["search.sampler=random_stopping", "edp.epsilon=8", "search.objectives=[ser]"]
-    assert recipe(*secret).initial_points() == []
-    with pytest.raises(UserError, match="independent draws"):
-        recipe(*secret, "search.points_to_evaluate=[{C: 5}]")
-
-
 @pytest.mark.parametrize(
     ("point", "expected"),
     [

@@ -254,13 +254,6 @@ def test_a_configuration_reads_back_and_a_missing_one_is_named(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
-        ("search.sampler=random_stopping", "give edp.epsilon"),
-        ("search.sampler=random_stopping edp.epsilon=8 search.objectives=[ser,mia_auc]", "its only objective"),
-        ("search.sampler=random_stopping edp.epsilon=8 search.objectives=[ser] search.trials=1", "at least 2"),
-        (
-            "search.sampler=random_stopping edp.epsilon=8 search.objectives=[ser] budget.gpu_hours=1",
-            "number of trials early",
-        ),
         ("edp.epsilon=8 edp.z0=1", "both given"),
         ("space.epsilon.log_uniform=[1,10] edp.z0=1", "allowed: one of them"),
         ("space.epsilon.log_uniform=[1,10] edp.epsilon=8", "fixed at 8.0 and searched in space.epsilon too"),
@@ -298,7 +291,6 @@ def test_what_could_only_fail_after_training_is_refused_before(settings: str, sa
         ("edp.epsilon=8 search.objectives=null", ("ser", "mia_auc")),
         ("edp.epsilon=8 search.objectives=[ser,mia_tpr_at_1pct_fpr]", ("ser", "mia_tpr_at_1pct_fpr")),
         ("edp.epsilon=8 search.objectives=[ser,mia_auc,log10_epsilon]", ("ser", "mia_auc", "log10_epsilon")),
-        ("edp.epsilon=8 search.sampler=random_stopping", ("ser",)),
     ],
 )
 def test_the_objectives_follow_what_is_searched_unless_they_are_named(settings: str, objectives: tuple[str]) -> None:
@@ -314,7 +306,6 @@ def test_the_objectives_follow_what_is_searched_unless_they_are_named(settings: 
         ("edp.epsilon=8", "poisson"),
         ("space.epsilon.log_uniform=[1,1000]", "poisson"),
         ("space.edp.epsilon.log_uniform=[1,1000]", "poisson"),
-        ("edp.epsilon=8 search.sampler=random_stopping", "shuffle"),
         ("edp.epsilon=8 edp.noise_correlation=banded edp.band=4 edp.decay=none", "shuffle"),
         ("edp.epsilon=8 edp.decay=none space.edp.noise_correlation.choice=[none,banded]", "shuffle"),
         ("edp.epsilon=8 edp.sampling=shuffle", "shuffle"),

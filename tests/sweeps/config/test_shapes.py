@@ -123,9 +123,3 @@ def test_a_batch_larger_than_the_corpus_is_refused_as_a_trial_with_the_reason() 
     assert resolve(one, point | {"training.batch_size": 64}, EXAMPLES).params["z0"] > 0
     with pytest.raises(ConfigurationRefused, match=r"4096: the corpus has 1350 utterances.*at most that many, or full"):
         resolve(one, point | {"training.batch_size": 4096}, EXAMPLES)
-
-
-def test_random_stopping_takes_mechanisms_beside_each_other_and_a_full_batch() -> None:
-    from sweeps.config.target_epsilon import check_candidates
-
-    check_candidates(recipe(*BESIDE, "search.sampler=random_stopping"))

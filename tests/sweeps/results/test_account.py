@@ -13,9 +13,7 @@ import pytest
 
 from edp.accounting.composition import Composition
 from edp.accounting.gaussian import gaussian_epsilon, gaussian_mu
-from edp.accounting.selection import BestOf, epsilon_with_best
 from edp.ledger import Ledger
-from sweeps.config.pricing import epsilon_of_best
 from sweeps.config.spending import Spending, together
 from sweeps.results.account import CorpusAccount, accounts
 from sweeps.store.activities import CHECKPOINT
@@ -48,7 +46,7 @@ def only(storage: Path, **about: Any) -> CorpusAccount:
 
 
 def plan(storage: Path, name: str, *settings: str) -> Path:
-    """The release of `run --plan proxy`, whose search keeps the released configuration."""
+    """The release of `search.plan: proxy`, whose search keeps the released configuration."""
     folder = training(storage, f"{name}-release", *settings)
     (storage / f"{name}-choice").mkdir()
     shutil.copy(folder / "config.yaml", storage / f"{name}-choice" / f"{name}-release.yaml")
@@ -85,28 +83,6 @@ def test_a_sweep_counts_as_released_if_it_chose_what_was(tmp_path: Path) -> None
         Sweep(tmp_path, "looked"), Pick(trial=0, epoch=4, by="me", at="", limits={}, why="", model="models:/m/1")
     )
     assert only(tmp_path).released(DELTA) == only(tmp_path).everything(DELTA) == pytest.approx(composed(7), rel=1e-4)
-
-
-@pytest.mark.slow
-def test_a_secret_number_of_trials_counts_once_and_stays_secret(tmp_path: Path) -> None:
-    secret = "search.sampler=random_stopping"
-    sweep, recipe = studies.sweep(tmp_path, *EIGHT, secret)
-    sweep.update(wanted=741_707_417)
-    alone = epsilon_of_best(recipe)
-    for released in (False, True):
-        account = only(tmp_path)
-        (row,) = account.rows
-        assert (row.activity.trainings, row.released) == (None, released)
-        assert account.everything(DELTA) == pytest.approx(alone)
-        assert account.released(DELTA) == (pytest.approx(alone) if released else 0)
-        assert "741707417" not in repr(account)
-        sweep.released.mkdir(exist_ok=True)
-        (sweep.released / "trial.json").write_text("broken")  # its figures are not needed
-    training(tmp_path, "final", *EIGHT)
-    both = only(tmp_path).everything(DELTA)
-    best = BestOf(Composition(mu=MU), float(recipe.search.trials), 1.0)
-    assert both == pytest.approx(epsilon_with_best([Composition(mu=MU)], [best], DELTA), rel=1e-4)
-    assert alone < both < alone + 8
 
 
 @pytest.mark.slow

@@ -67,11 +67,6 @@ def test_points_of_generated_utterances_cost_nothing(tmp_path: Path) -> None:
             ["edp={C: 1, z0: 0.1, decay: none}", f"space={OTHER}"],
             "none of its",
         ),
-        (
-            ((0.5, 9.0),),
-            ["search.sampler=random_stopping", "edp.epsilon=8", "space.z0=null", "search.objectives=[ser]"],
-            "from = one: a secret number of trials are independent draws",
-        ),
     ],
 )
 def test_a_sweep_that_nothing_can_begin_at_is_refused(

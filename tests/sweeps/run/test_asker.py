@@ -90,20 +90,6 @@ def test_the_driver_says_when_its_space_is_exhausted(tmp_path: Path) -> None:
     assert search.driver.exhausted
 
 
-def test_a_secret_number_of_trials_may_repeat_each_other(tmp_path: Path) -> None:
-    made, recipe = sweep(
-        tmp_path,
-        "edp.epsilon=8",
-        "edp.decay=none",
-        "space.C.choice=[0.5]",
-        "search.sampler=random_stopping",
-        "search.stop=null",
-    )
-    search = trials(made, recipe)
-    for trial_id in "abc":
-        assert search.ask(trial_id) is not None
-
-
 def test_the_study_of_optuna_has_one_failed_trial_for_each_repetition(tmp_path: Path) -> None:
     made, recipe = sweep(tmp_path, *CELLS, "search.sampler=random", "space.C.choice=[0.5, 1.0]")
     search = trials(made, recipe)

@@ -96,13 +96,11 @@ def test_the_cost_of_trials_is_known_beforehand_at_a_target(
     ("words", "adds"),
     [
         (["run", "quickstart_paper", "--trials", "2"], composed(2)),
-        (["run", "quickstart_paper", "--set", "search.sampler=random_stopping"], None),
-        (["run", "quickstart_paper", "--plan", "proxy", *PROXY], 8),
-        (["run", "quickstart_paper", "--plan", "all_trials", "--trials", "2"], 8),
+        (["run", "quickstart_paper", "--set", "search.plan=proxy", *PROXY], 8),
     ],
 )
 def test_a_run_is_refused_before_it_starts(
-    words: list[str], adds: float | None, tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch
+    words: list[str], adds: float, tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("ray.init", begin)
     training(tmp_path, "one", *EIGHT)
@@ -112,8 +110,7 @@ def test_a_run_is_refused_before_it_starts(
     assert (code, out) == (2, ""), err
     line = err.splitlines()[-1]
     assert "corpus.budget = (ε 12.6, δ 0.0005): the account of corpus communication is ε = 8" in line
-    if adds is not None:
-        assert f"would add {epsilon_digits(adds, 4)} and" in line
+    assert f"would add {epsilon_digits(adds, 4)} and" in line
     assert {place.name for place in tmp_path.iterdir()} - before <= {"logs", "cache"}
 
 

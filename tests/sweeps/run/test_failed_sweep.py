@@ -11,6 +11,8 @@ from optuna.trial import TrialState
 from rich.console import Console
 
 from sweeps.commands.status import print_sweep
+from sweeps.config.space import bound_combinations
+from sweeps.config.target_epsilon import BudgetExceeded
 from sweeps.run.prepare import blamed_on
 from sweeps.run.progress import Progress
 from sweeps.run.study import COST, open_study
@@ -72,3 +74,19 @@ def test_a_resume_with_nothing_left_to_run_fails_as_the_run_did(tmp_path: Path) 
     unused: Any = None
     with pytest.raises(SweepFailed, match="no trial of one came to an end: out of memory"):
         run_trials(sweep, recipe, unused, unused, unused, unused, Progress(Console(file=io.StringIO())))
+
+
+def test_a_refused_or_interrupted_trial_is_tracked_and_shown(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (sweep, recipe), tracker = studies.sweep(tmp_path), studies.NoTracker()
+    search = studies.ToldTrials(studies.driver(sweep, recipe, tracker=tracker, progress=Progress(Console())))
+    params = next(bound_combinations(recipe.dimensions))
+    search.driver._refuse(search.driver._study.ask(), BudgetExceeded(1.0, params, 2.0))
+    assert search.ask("a") is not None
+    search.driver.on_trial_result("a", {"message": [("left", "interrupted")]})
+    search.driver.on_trial_complete("a")
+    assert tracker.started == ["one-000 refused"]
+    shown = capsys.readouterr().out
+    assert "trial 0 refused" in shown
+    assert "trial 1 interrupted" in shown

@@ -86,12 +86,6 @@ def test_what_is_no_end_and_no_limit_is_refused(setting: str, says: str) -> None
         load_recipe("quickstart_paper", [setting])
 
 
-def test_a_secret_number_of_trials_does_not_end_by_itself() -> None:
-    settings = ["edp.epsilon=8", "search.sampler=random_stopping", "search.until={hypervolume_flat: 3}"]
-    with pytest.raises(UserError, match=r"search\.until: it may end a secret number of trials early"):
-        load_recipe("quickstart_paper", settings)
-
-
 def test_the_front_and_the_advice_keep_to_the_limits_if_anything_does(tmp_path: Path) -> None:
     made, recipe = sweep(tmp_path, "search.objectives=[ser, mia_auc]", "search.limits={epsilon: 9, ser: 0.45}")
     search = trials(made, recipe)

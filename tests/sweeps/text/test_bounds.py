@@ -16,7 +16,6 @@ from dashboards.pareto.data import METRICS, text
 from edp.spec import EDPSpec
 from sweeps.commands.attack_figures import epsilon_figure
 from sweeps.commands.epsilon import _show
-from sweeps.commands.release import show_release
 from sweeps.registry.card import model_card, privacy_tags
 from sweeps.text.columns import epsilon_cells
 from sweeps.text.figures import (
@@ -88,8 +87,7 @@ def test_what_the_ledger_permits_an_attack_is_rounded_up() -> None:
 
 def test_an_epsilon_a_little_over_8_reads_8_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
     printed = Console(width=200, file=io.StringIO())
-    for module in ("epsilon", "release"):
-        monkeypatch.setattr(f"sweeps.commands.{module}.out", printed)
+    monkeypatch.setattr("sweeps.commands.epsilon.out", printed)
     metrics = {"epsilon": 8.0049, "epsilon_paper": 8.0049, "delta": 5e-4, "ser": 0.1}
     assert epsilon_text(8.0049) == epsilon_cell(8.0049) == "8.01"
     assert privacy_statement(metrics, EDPSpec(), spec().corpus).startswith("(8.005, 0.0005)-DP")
@@ -97,11 +95,7 @@ def test_an_epsilon_a_little_over_8_reads_8_nowhere(monkeypatch: pytest.MonkeyPa
     assert "all of them together have an ε of 8.01" in card
     row = {"epoch": 1, "epsilon": 8.0049, "epsilon_paper": 8.0049}
     _show({**metrics, "neighbours": "", "unit": "example", "per_epoch": [row]}, EDPSpec())
-    chosen = {"number": 0, "params": {}}
-    about = {"chosen": chosen, "sweep": "s", "output": "o", "covers": "all", "labels_taken_to_be_public": False}
-    show_release({**metrics, **about, "metrics": metrics})
     assert isinstance(printed.file, io.StringIO)
     out = printed.file.getvalue()
     assert "8.01" in out
     assert "ε = 8.0049 (honest)" in out
-    assert "ε = 8.005 at" in out
