@@ -75,24 +75,26 @@ class Audit:
     Args:
         key: 32 secret bytes, the same on all workers (`edp.shared_key`): coins and signs follow from them.
         canaries: m.
-        state: `state` of an audit with the same key and m, to go on with.
+        state: `state` of an audit to go on with, in the place of key and m.
     """
 
     def __init__(self, key: bytes, canaries: int = CANARIES, state: dict[str, Any] | None = None) -> None:
-        self.canaries = canaries
-        random = words(derived_key(key, "audit"), numbers(canaries))
-        coin, flip = (random[:, 0] & 1).astype(bool), np.zeros(canaries, bool)
-        flip[np.argsort(random[:, 1], kind="stable")[: canaries // 2]] = True
+        self._key = key if state is None else bytes.fromhex(state["key"])
+        self.canaries = canaries if state is None else len(state["total"])
+        random = words(derived_key(self._key, "audit"), numbers(self.canaries))
+        coin, flip = (random[:, 0] & 1).astype(bool), np.zeros(self.canaries, bool)
+        flip[np.argsort(random[:, 1], kind="stable")[: self.canaries // 2]] = True
         self._coin, self._flip = torch.from_numpy(coin), torch.from_numpy(flip)
-        self._total = torch.zeros(canaries, dtype=torch.float64) if state is None else state["total"].clone()
+        self._total = torch.zeros(self.canaries, dtype=torch.float64) if state is None else state["total"].clone()
         self._quietest = torch.tensor(math.inf, dtype=torch.float64) if state is None else state["quietest"].clone()
         self.steps: int = 0 if state is None else state["steps"]
         """Number of steps that the scores hold."""
         self._drawn: Sequence[Indices] = ()
 
     def state(self) -> dict[str, Any]:
-        """Return the scores so far, for a checkpoint."""
-        return {"total": self._total.cpu(), "quietest": self._quietest.cpu(), "steps": self.steps}
+        """Return the key and the scores so far, for a checkpoint."""
+        scores = {"total": self._total.cpu(), "quietest": self._quietest.cpu(), "steps": self.steps}
+        return {"key": self._key.hex(), **scores}
 
     def to(self, device: torch.device) -> None:
         """Move all tensors to a device."""
@@ -176,10 +178,7 @@ class AuditReading:
 
 
 def read_audit(scores: Scores, ledger: Ledger, delta: float) -> AuditReading:
-    """Return what the scores of a training say of its noise. After whole epochs.
-
-    The mean score of coin 1 less that of coin 0, over the spread of coin 0, has a known distribution for each noise:
-    with all canaries in each step, a noncentral t. The bounds are the noises at which what was seen is unlikely.
+    """Return what the scores of a training say of its noise, and of its ε. After whole epochs.
 
     Args:
         ledger: the training's. Its executed steps were scored; all that it counts has a price.
@@ -187,35 +186,46 @@ def read_audit(scores: Scores, ledger: Ledger, delta: float) -> AuditReading:
     Raises:
         ValueError: if the ledger's executed steps are not those of the scores.
     """
-    from scipy.stats import chi2
-
     from edp.accounting.audit import with_noise
     from edp.accounting.composition import composition_of
     from edp.accounting.epsilon import epsilon_of
+
+    least, most, alarm = read_noise(scores, ledger)
+    c = composition_of(ledger)
+    lower, upper = (epsilon_of(with_noise(c, factor), delta) for factor in (most, least))
+    return AuditReading(lower, upper, most, least, alarm)
+
+
+def read_noise(scores: Scores, ledger: Ledger) -> tuple[float, float, str | None]:
+    """Return the bounds of the noise, lower and upper, and the alarm of an `AuditReading`.
+
+    The mean score of coin 1 less that of coin 0, over the spread of coin 0, has a known distribution for each noise:
+    with all canaries in each step, a noncentral t. The bounds are the noises at which what was seen is unlikely.
+    """
+    from scipy.stats import chi2
 
     if scores.steps != ledger.steps:
         raise ValueError(f"the audit scored {scores.steps} steps, and the ledger has {ledger.steps}")
     expected = _Expected.of(ledger)
     views = {"all": np.ones_like(scores.flip), "steady": ~scores.flip, "flipping": scores.flip}
     level = ALARM / (3 * len(views) + 1)  # of each of the tests below
-    found: list[str] = []
+    found: dict[str, str] = {}  # by the kind of test: the first view of those that see it
     df = int((~scores.coin).sum())
     # The least of all steps: each has a share of the level.
     if chi2.cdf(df * scores.quietest**2, df) < level / max(1, scores.steps):
-        found.append(f"the quietest step has {scores.quietest:.2g} of the ledger's noise")
+        found["step"] = f"the quietest step has {scores.quietest:.2g} of the ledger's noise"
     for name, chosen in views.items():
         view = _View(scores.total[chosen], scores.coin[chosen], expected)
         if (most := view.bound(level, above=True)) < 1:
-            found.append(f"the noise over the clip is at most {most:.2g} of the ledger's ({name} canaries)")
+            found.setdefault("clip", f"the noise over the clip is at most {most:.2g} of the ledger's ({name} canaries)")
+        noise = f"that of all steps together is {view.spread:.2g} of the ledger's ({name} canaries)"
         if chi2.cdf(view.df * view.spread**2, view.df) < level:
-            found.append(f"the noise of all steps together is {view.spread:.2g} of the ledger's ({name} canaries)")
+            found.setdefault("low", f"noise is missing or cancels: {noise}")
         if chi2.sf(view.df * view.spread**2, view.df) < level:
-            found.append(f"noise repeats: that of all steps is {view.spread:.2g} of the ledger's ({name} canaries)")
+            found.setdefault("high", f"noise repeats: {noise}")
     view = _View(scores.total, scores.coin, expected)
-    most, least = (view.bound(1 - CONFIDENCE, above=above) for above in (True, False))
-    c = composition_of(ledger)
-    lower, upper = (epsilon_of(with_noise(c, factor), delta) for factor in (most, least))
-    return AuditReading(lower, upper, most, least, f"audit: {'; '.join(found)}" if found else None)
+    least, most = (view.bound(1 - CONFIDENCE, above=above) for above in (False, True))
+    return least, most, f"audit: {'; '.join(found.values())}" if found else None
 
 
 @dataclass(frozen=True)
