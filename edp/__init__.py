@@ -62,9 +62,9 @@ if TYPE_CHECKING:
     from edp.alpha import gradient_layer_norms, private_alpha, public_alpha
     from edp.audit import Audit, read_audit
     from edp.hook import EDPHook, NonFiniteGradient, one_bucket_ddp
-    from edp.keyed import shared_key
     from edp.ledger import AlphaRelease, Ledger, LedgerEntry, planned_ledger
     from edp.mechanism import Mechanism, mechanism_of
+    from edp.noise.gaussian import shared_key
     from edp.per_example import GradientRecorder, UnsupportedLayer, record_per_example, register_layer
     from edp.sampling import group_by_user, poisson_epoch, poisson_examples, shuffled_epoch, steps_per_epoch
     from edp.spec import EDPSpec, UserError
@@ -85,7 +85,7 @@ else:
             "edp.accounting.selection": ("composed_epsilon", "random_stopping_epsilon"),
             "edp.per_example": ("GradientRecorder", "UnsupportedLayer", "record_per_example", "register_layer"),
             "edp.hook": ("EDPHook", "NonFiniteGradient", "one_bucket_ddp"),
-            "edp.keyed": ("shared_key",),
+            "edp.noise.gaussian": ("shared_key",),
             "edp.ledger": ("AlphaRelease", "Ledger", "LedgerEntry", "planned_ledger"),
             "edp.mechanism": ("Mechanism", "mechanism_of"),
             "edp.sampling": ("group_by_user", "poisson_epoch", "poisson_examples", "shuffled_epoch", "steps_per_epoch"),

@@ -15,12 +15,9 @@ Shapes: n examples.
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Iterable
 
 import numpy as np
-import torch
-import torch.distributed as dist
 from numpy.typing import NDArray
 
 Ids = NDArray[np.uint32]
@@ -31,14 +28,6 @@ _QUARTERS = (
     *((column, column + 4, column + 8, column + 12) for column in range(4)),
     *((column, (column + 1) % 4 + 4, (column + 2) % 4 + 8, (column + 3) % 4 + 12) for column in range(4)),
 )
-
-
-def shared_key(group: dist.ProcessGroup | None = None) -> bytes:
-    """Return 256 secret bits of worker 0's operating system, the same on all workers, which call this at once."""
-    device = "cuda" if dist.get_backend(group) == "nccl" else "cpu"
-    key = torch.frombuffer(bytearray(os.urandom(32)), dtype=torch.uint8).to(device)
-    dist.broadcast(key, group=group, group_src=0)
-    return bytes(key.cpu().numpy())
 
 
 def derived_key(key: bytes, *purpose: str | int) -> bytes:

@@ -9,7 +9,7 @@ Two schemes, each with the neighbour relation that its accounting needs:
   an attacker who knows it, sampling amplifies nothing. With micro-batches of one example (`poisson_examples`) this is
   DP-SGD as in Abadi et al. (2016): as many micro-batches as examples were drawn, possibly none.
 
-Poisson draws come from a secret key that all workers share (`edp.keyed.shared_key`). An example's draws depend on the
+Poisson draws come from a secret key that all workers share (`edp.shared_key`). An example's draws depend on the
 key and its id alone.
 
 The canaries of an audit (`edp.audit`) are units that are drawn besides the examples, at the same rate and by the same

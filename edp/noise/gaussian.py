@@ -28,6 +28,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import torch
+import torch.distributed as dist
 
 from edp.noise.compiled import GROUP, kernel
 
@@ -39,6 +40,14 @@ _MT_OFFSET = 24
 def secret_key() -> bytes:
     """Return a fresh 256-bit key from the operating system."""
     return os.urandom(32)
+
+
+def shared_key(group: dist.ProcessGroup | None = None) -> bytes:
+    """Return 256 secret bits of worker 0's operating system, the same on all workers, which call this at once."""
+    device = "cuda" if dist.get_backend(group) == "nccl" else "cpu"
+    key = torch.frombuffer(bytearray(secret_key()), dtype=torch.uint8).to(device)
+    dist.broadcast(key, group=group, group_src=0)
+    return bytes(key.cpu().numpy())
 
 
 def reproducible_key(seed: int) -> bytes:

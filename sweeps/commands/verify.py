@@ -8,7 +8,7 @@ import tempfile
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import typer
@@ -25,8 +25,10 @@ from trainables.corpora import is_generated, load_corpus
 from trainables.corpora.labels import labels_of
 from trainables.corpora.types import UNKNOWN, Splits
 from trainables.features.embeddings import WordVectors
-from trainables.features.encoded_corpus import EncodedCorpus
 from trainables.records.job import TrialError, TrialFailed
+
+if TYPE_CHECKING:
+    from trainables.features.encoded_corpus import EncodedCorpus
 
 EXAMPLES = 32
 """Largest number of utterances in a measured step."""

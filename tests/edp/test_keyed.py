@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from scipy.stats import kstest
 
-from edp.keyed import derived_key, digests, numbers, shared_key, uniforms, words
+from edp.keyed import derived_key, digests, numbers, uniforms, words
 from edp.noise.compiled import chacha8_block
+from edp.noise.gaussian import shared_key
 from tests.support.workers import run_workers
 
 KEY = bytes(range(32))

@@ -75,7 +75,7 @@ def test_a_sweep_with_canaries_is_audited_and_attacks_its_front_at_its_end(
     (coins,) = (storage / "cache").glob("coins-*.json")
     tossed = json.loads(coins.read_text())
     corpus = EncodedCorpus.open(next((storage / "cache").glob("communication-with-canaries-*")))
-    assert corpus.size("train") == 54 + sum(tossed)
+    assert corpus.size("train") == 51 + sum(tossed)
     assert not list(corpus.folder.rglob("*coins*"))
 
 
@@ -286,7 +286,7 @@ def test_another_training_split_is_the_utterances_that_were_chosen(corpus: Path)
     expected = [*encoded.utterances("train", rows["train"]), *encoded.utterances("test", rows["test"])]
     assert other.utterances("train", np.arange(5)) == expected
     assert other.size("train") == 5
-    assert encoded.size("train") == 54
+    assert encoded.size("train") == 51
 
 
 def test_references_of_plain_sgd_do_not_depend_on_what_a_trial_searched() -> None:

@@ -45,7 +45,7 @@ def test_a_mistake_is_refused_before_ray_starts(
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
-        ("training.workers=54 training.micro_batches=54 training.batch_size=54", "training.workers = 54 can never run"),
+        ("training.workers=51 training.micro_batches=51 training.batch_size=51", "training.workers = 51 can never run"),
         ("training.device=cuda", "training.device = cuda"),
         ("resources.gpus_per_worker=1", "the cluster has 0 GPUs"),
         ("search.concurrency=4", "search.concurrency = 4"),

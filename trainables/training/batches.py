@@ -18,8 +18,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from edp.keyed import Ids, shared_key
-from edp.noise.gaussian import reproducible_key
+from edp.keyed import Ids
+from edp.noise.gaussian import reproducible_key, shared_key
 from edp.sampling import Epoch, Indices, group_by_user, poisson_epoch, poisson_examples, shuffled_epoch
 from trainables.config import TrialSpec
 from trainables.features.batch import Batch

@@ -127,11 +127,11 @@ def differences(
         other.own_hook.alpha = one.own_hook.alpha
     for epoch in range(spec.training.epochs):
         for step, its in zip(one.steps_of(epoch), other.steps_of(epoch), strict=True):
-            other.ddp.module.load_state_dict(one.ddp.module.state_dict())
-            other.own_hook.clip.C = one.own_hook.clip.C
             yield _difference(one, other, step, its, with_it.unit, silent=silent)
             one.optimizer.step()
             one.step, other.step = one.step + 1, other.step + 1
+            other.ddp.module.load_state_dict(one.ddp.module.state_dict())
+            other.own_hook.clip.C = one.own_hook.clip.C
 
 
 def _trainer(spec: TrialSpec, corpus: EncodedCorpus, seed: int = 0, model: nn.Module | None = None) -> LoudTrainer:

@@ -30,6 +30,7 @@ from torch import Tensor
 
 from edp.mechanism import Mechanism
 from edp.sampling import Indices, shuffled_epoch
+from edp.steps import HookUsageError
 from trainables.config import CorpusSpec, TrialSpec
 from trainables.corpora.splits import TRAIN_SHARE, places
 from trainables.corpora.types import Splits, Utterance
@@ -101,11 +102,14 @@ def verify(spec: TrialSpec, splits: Splits, read: Read, folder: Path, progress: 
 
     def compare(compared: Iterator[Difference], who: str) -> None:
         nonlocal measured, steps, done
-        for one in compared:
-            steps += 1
-            if one.units == 1:
-                measured = max(measured, one.moved * spec.edp.C / one.clip)
-            violations.extend(_too_far(one, spec, who, found.mechanism.N))
+        try:
+            for one in compared:
+                steps += 1
+                if one.units == 1:
+                    measured = max(measured, one.moved * spec.edp.C / one.clip)
+                violations.extend(_too_far(one, spec, who, found.mechanism.N))
+        except HookUsageError as error:
+            violations.append(Violation("all", str(error)))
         done += 1
         progress(done, total)
 

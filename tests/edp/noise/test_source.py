@@ -83,6 +83,7 @@ def test_a_planned_run_has_the_ledger_that_it_always_had(settings: dict[str, Any
         "private": True,
         "alpha_release": None,
         "entries": [{"epoch": 0, "steps": 20, "mechanism": mechanism}],
+        "not_executed": [],
         "discarded": [],
         "most_of_a_user": None,
     }

@@ -196,7 +196,7 @@ def test_one_utterance_for_another_changes_the_weights_and_the_most_of_a_user_al
     assert "weights" in strange.differs_from(ordinary)
     assert strange.differs_from(ordinary) <= BY_WEIGHTS, "the schema has all labels"
     other_user = releases.of([*TRAIN, ORDINARY._replace(user="someone else")], EVERYTHING)
-    assert other_user.differs_from(ordinary) <= MOST_OF_A_USER | {"tag epsilon_user"}
+    assert other_user.differs_from(ordinary) <= MOST_OF_A_USER | {"tag epsilon_user"} | BY_WEIGHTS  # other dropout
 
 
 @pytest.mark.slow

@@ -21,7 +21,7 @@ HUGE = "model.hidden_size=1000000000000"
         ("run quickstart --tracking-uri there", "tracking-uri = 'there' cannot be opened"),
         ("run quickstart --tracking-uri oracle://x", "cannot be opened"),
         ("run quickstart --set search.study=postgresql+asyncpg://x/y", "is not installed; allowed: pip install"),
-        ("run quickstart --set corpus.utterances=400", "training.batch_size = 1600: the corpus has 180 utterances"),
+        ("run quickstart --set corpus.utterances=400", "training.batch_size = 1600: the corpus has 177 utterances"),
         ("run quickstart --set corpus.path=", "--set 'corpus.path=': no value; allowed: a value, or null"),
         ("run quickstart --name taken", "name = 'taken'"),
         ("run quickstart --name taken/", "did you mean taken?"),

@@ -106,7 +106,7 @@ def loss_attack(output: Path) -> AttackResult:
 @pytest.fixture(scope="module")
 def overfitted(planted: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[TrialResult, Path]:
     output = tmp_path_factory.mktemp("overfitted")
-    return run(planted, output, epochs=24), output
+    return run(planted, output, epochs=16), output
 
 
 @pytest.mark.slow
@@ -117,7 +117,7 @@ def test_a_model_that_was_overfitted_is_found_out_and_the_more_the_longer(
     short, long = loss_attack(tmp_path), loss_attack(overfitted[1])
     assert long.auc_ci[0] > 0.7
     assert long.auc > short.auc + 0.1
-    assert long.tpr_at_1pct_fpr > 0.05
+    assert long.tpr_at_1pct_fpr > 0.02
 
 
 @pytest.mark.slow

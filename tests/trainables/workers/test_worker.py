@@ -223,7 +223,8 @@ def test_an_utterance_of_infinite_loss_ends_plain_sgd_and_is_dropped_from_privat
             continue
         assert isinstance(found[0], TrialResult), found
         steps = found[0].ledger.steps
-        assert found[0].metrics["dropped_gradients"] >= 2 * steps, "one of each worker in each step"
+        # The last step of each of two epochs has three utterances, all of them one worker's.
+        assert found[0].metrics["dropped_gradients"] >= 2 * (steps - 2) + 2, "one of each worker in each full step"
         curve = read_curve(tmp_path / method)
         assert [epoch["dropped_gradients"] for epoch in curve] == [
             found[0].metrics["dropped_gradients"] / 2,
