@@ -21,7 +21,7 @@ To protect users, draw users instead of examples; `group_by_user` then replaces 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import count, pairwise
 
@@ -53,7 +53,7 @@ class Epoch:
     steps: Iterable[Step]
     users: Indices | None = None
     """The user of each example, after `group_by_user`."""
-    canaries: Iterable[list[Indices]] = ()
+    canaries: Sequence[list[Indices]] = ()
     """The canaries of each step: for every worker an array of their numbers, from 0. Empty without an audit."""
 
     @property
@@ -138,7 +138,7 @@ def shuffled_epoch(
             yield sharded([batch[i * size : (i + 1) * size] for i in range(micro_batches)], workers)
 
     planted = np.array_split(permutation(canaries), steps_per_epoch(examples, batch_size)) if canaries else []
-    shares = (np.array_split(of_step, workers) for of_step in planted)
+    shares = [np.array_split(of_step, workers) for of_step in planted]
     return Epoch(epoch, "shuffle", examples, batch_size, steps(), canaries=shares)
 
 
@@ -172,7 +172,7 @@ def poisson_epoch(
         canaries: number of an audit's canaries.
     """
     drawn, planted = _poisson_steps(examples, batch_size, micro_batches, key, epoch, ids, canaries)
-    shares = ([np.concatenate(share) for share in sharded(step, workers)] for step in planted)
+    shares = [[np.concatenate(share) for share in sharded(step, workers)] for step in planted]
     return Epoch(epoch, "poisson", examples, batch_size, (sharded(step, workers) for step in drawn), canaries=shares)
 
 
@@ -197,7 +197,7 @@ def poisson_examples(
 
 def _poisson_steps(
     examples: int, batch_size: int, places: int, key: bytes, epoch: int, ids: Ids | None, canaries: int
-) -> tuple[Iterator[list[Indices]], Iterator[list[Indices]]]:
+) -> tuple[Iterator[list[Indices]], list[list[Indices]]]:
     """Return the drawn examples of each step of an epoch, an array for each of `places`, and the drawn canaries."""
     rate, steps = min(1.0, batch_size / examples), steps_per_epoch(examples, batch_size)
     known = numbers(examples + canaries)  # a digest is none of these, but for once in 2^64 corpora
@@ -215,7 +215,7 @@ def _poisson_steps(
             mine = parts[step * places : (step + 1) * places]
             yield [units[(first <= units) & (units < end)] - first for units in mine]
 
-    return of_steps(0, examples), of_steps(examples, examples + canaries)
+    return of_steps(0, examples), list(of_steps(examples, examples + canaries)) if canaries else []
 
 
 def _participations(
