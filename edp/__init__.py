@@ -17,6 +17,7 @@ from edp.lazy import lazy_exports
 
 __all__ = [
     "AlphaRelease",
+    "Audit",
     "EDPHook",
     "EDPSpec",
     "GradientRecorder",
@@ -45,6 +46,7 @@ __all__ = [
     "private_alpha",
     "public_alpha",
     "random_stopping_epsilon",
+    "read_audit",
     "record_per_example",
     "register_layer",
     "shared_key",
@@ -58,6 +60,7 @@ if TYPE_CHECKING:
     from edp.accounting.epsilon import epsilon, epsilon_curve, epsilon_paper, epsilon_user, log10_epsilon_paper
     from edp.accounting.selection import composed_epsilon, random_stopping_epsilon
     from edp.alpha import gradient_layer_norms, private_alpha, public_alpha
+    from edp.audit import Audit, read_audit
     from edp.hook import EDPHook, NonFiniteGradient, one_bucket_ddp
     from edp.ledger import AlphaRelease, Ledger, LedgerEntry, planned_ledger
     from edp.mechanism import Mechanism, mechanism_of
@@ -86,6 +89,7 @@ else:
             "edp.ledger": ("AlphaRelease", "Ledger", "LedgerEntry", "planned_ledger"),
             "edp.mechanism": ("Mechanism", "mechanism_of"),
             "edp.sampling": ("group_by_user", "poisson_epoch", "poisson_examples", "shuffled_epoch", "steps_per_epoch"),
+            "edp.audit": ("Audit", "read_audit"),
             "edp.alpha": ("gradient_layer_norms", "private_alpha", "public_alpha"),
             "edp.spec": ("EDPSpec", "UserError"),
             "edp.steps": ("HookUsageError",),

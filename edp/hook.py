@@ -77,15 +77,16 @@ from torch.distributed import GradBucket
 from torch.nn.parallel import DistributedDataParallel
 
 from edp.alpha import fixed_alpha, layer_norms, normalised
+from edp.audit import Audit, not_read
 from edp.clipping import Clip, ClippedSum, count_noise
 from edp.ledger import Ledger, LedgerEntry
 from edp.mechanism import Mechanism, mechanism_of
 from edp.mixing import MixingCheck
 from edp.noise.source import noise_source
 from edp.per_example import GradientRecorder, layer_of_parameter, refuse_mixing_layers
-from edp.sampling import Epoch, Step, share_start, steps_at_rate
-from edp.spec import EDPSpec
-from edp.steps import OwnShare, StepGuard
+from edp.sampling import Epoch, Indices, Step, share_start, steps_at_rate
+from edp.spec import EDPSpec, UserError
+from edp.steps import HookUsageError, OwnShare, StepGuard
 
 # DDP's bucket limit in MiB, larger than any model: one bucket.
 _ONE_BUCKET_MB = 1 << 20
@@ -120,9 +121,10 @@ class EDPHook:
         clip: `clip_state` of the last hook when a run with `clip = quantile` is resumed; otherwise `spec.C`.
         check_mixing: compare buffers and frozen parameters before and after a step, and outputs of an example with
             and without another one (`edp.mixing`).
+        audit: canaries that read the noise (`edp.audit`). Epochs must draw them: `canaries=audit.canaries`.
 
     Raises:
-        UserError: for noise correlated over more steps than an epoch has.
+        UserError: for noise correlated over more steps than an epoch has; for a mechanism that the audit does not read.
         UnsupportedLayer: for a batch norm, or running statistics of a norm.
         NonFiniteGradient: from `check`, which on CPU runs in every step.
         HookUsageError: from a step that the ledger could not hold, or that mixes examples.
@@ -141,6 +143,7 @@ class EDPHook:
         recorder: GradientRecorder | None = None,
         clip: float | None = None,
         check_mixing: bool = True,
+        audit: Audit | None = None,
     ) -> None:
         refuse_mixing_layers(ddp.module)
         self.spec, self.recorder = spec, recorder
@@ -160,13 +163,18 @@ class EDPHook:
         self.layer = torch.tensor(layer, device=device)
         self.alpha = self._initial_alpha(alpha, device)
         self.clip = Clip(spec, micro_batches, device, clip)
+        self.audit = audit
+        if audit is not None:
+            self._prepare_audit(audit, device)
         self._pending = ClippedSum(self.parameters)
         # DDP orders the bucket as it likes; noise and scales go by registration order.
         self._position = {id(p): i for i, p in enumerate(self.parameters)}
         self._step = self.ledger.steps
         self._last_bucket: torch.Tensor | None = None
         self.epoch = 0
-        self.noise = noise_source(self.parameters, mine, spec.reproducible_noise, self._mechanism_in(0).band)
+        # The canaries come last, so that the noise of the parameters is the same without them.
+        noised = [*self.parameters, *self._canary_sum()]
+        self.noise = noise_source(noised, mine, spec.reproducible_noise, self._mechanism_in(0).band)
         self._set_mechanism()
         per_worker = None if self.any_number else self.per_worker
         self._guard = StepGuard(self.mechanism, ddp.module, self.group, per_worker)
@@ -201,8 +209,11 @@ class EDPHook:
         self._set_mechanism()
         if self._mixing is not None:
             self._mixing.begin_epoch()
+        canaries = iter(epoch.canaries)
         for step in epoch:
             self._guard.open_step(epoch, step)
+            if self.audit is not None:
+                self._draw_canaries(next(canaries, None))
             if self._mixing is not None:
                 self._mixing.begin_step()
             yield OwnShare(step, dist.get_rank(self.group))
@@ -231,7 +242,8 @@ class EDPHook:
     def _set_mechanism(self) -> None:
         self.mechanism = self._mechanism_in(self.epoch)
         if self.spec.alpha_noise == "per_layer" and self.alpha is not None:
-            self.noise.shape = self.alpha[self.layer].tolist()  # waits for a GPU, once an epoch
+            shape = self.alpha[self.layer].tolist()  # waits for a GPU, once an epoch
+            self.noise.shape = [*shape, *[self.mechanism.max_alpha for _ in self._canary_sum()]]
 
     def _mechanism_in(self, epoch: int) -> Mechanism:
         return mechanism_of(
@@ -283,8 +295,10 @@ class EDPHook:
         """Run Algorithm 1 on the bucket that holds every gradient of this worker."""
         buffer, gradients = self._open_bucket(bucket)
         clip_factor = self._clip_into(gradients)  # scale, clip, rescale
-        self._add_noise(buffer, gradients, clip_factor)
+        canary_sum = self._canary_sum()
+        self._add_noise(buffer, [*gradients, *canary_sum], clip_factor)
         self._pending.move_to(gradients)  # after the noise, whose kernel applies the clip factor to the bucket alone
+        self._read_canaries(canary_sum)
         self._move_clip()
         self._record_step(buffer)
         return self._all_reduce(buffer)  # aggregate
@@ -315,10 +329,41 @@ class EDPHook:
     def _add_noise(self, buffer: torch.Tensor, gradients: list[torch.Tensor], clip_factor: torch.Tensor | None) -> None:
         """Multiply the bucket by `clip_factor`, and add this worker's share of the step's noise, divided by N.
 
+        The canaries' sum, the last of `gradients` in an audit, is 0 so far and outside of the bucket.
+
         The share is that of N/W micro-batches, however many this worker took: their number must not show.
         """
         std = self.mechanism.micro_batch_noise_std() / self.micro_batches
         self.noise.add_(buffer, gradients, std, self._step, clip_factor=clip_factor, stretch=self.clip.stretch)
+
+    def _prepare_audit(self, audit: Audit, device: torch.device) -> None:
+        if (why := not_read(self.spec)) is not None:
+            raise UserError(why)
+        if audit.steps != self.ledger.steps:
+            raise ValueError(f"the audit scored {audit.steps} steps, and the ledger has {self.ledger.steps}")
+        audit.to(device)
+
+    def _canary_sum(self) -> list[torch.Tensor]:
+        """Return zeros for the canaries' sum, of the parameters' type; nothing without an audit."""
+        return [self.parameters[0].new_zeros(self.audit.canaries)] if self.audit is not None else []
+
+    def _draw_canaries(self, canaries: list[Indices] | None) -> None:
+        assert self.audit is not None
+        if canaries is None:
+            raise HookUsageError(
+                f"the audit has {self.audit.canaries} canaries, and the sampler drew none; allowed: an epoch with "
+                "canaries = audit.canaries"
+            )
+        self.audit.draw(canaries)
+
+    def _read_canaries(self, noisy_sum: list[torch.Tensor]) -> None:
+        """Add this worker's canaries to its share of the noise, reduce, and score."""
+        for noisy in noisy_sum:
+            assert self.audit is not None
+            own = self.audit.gradient(self.mechanism, dist.get_rank(self.group), self.clip.factors)
+            noisy += own.to(noisy.dtype) / self.micro_batches
+            dist.all_reduce(noisy, group=self.group)
+            self.audit.score(self.mechanism, noisy)
 
     def _move_clip(self) -> None:
         """Set the next step's clip from a noisy count over all workers, if `clip = quantile`."""

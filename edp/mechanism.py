@@ -159,7 +159,7 @@ class Mechanism(Frozen):
 
         A micro-batch counts ±1/2, or 0 without a gradient; one example of several can flip its sign.
         """
-        return 1.0 if self._can_reverse() else 0.5
+        return 1.0 if self.can_reverse else 0.5
 
     def effective_noise_multiplier(self) -> float:
         """Return `z/κ`: noise std over sensitivity, all that an accountant needs. 0 means no guarantee.
@@ -172,8 +172,9 @@ class Mechanism(Frozen):
             return 0.0
         return 1 / math.hypot(self.kappa() / self.z, self.count_sensitivity() / self.count_std)
 
-    def _can_reverse(self) -> bool:
-        """Return True if zeroing out one example can turn a clipped mean from +C to -C (Ponomareva et al.)."""
+    @property
+    def can_reverse(self) -> bool:
+        """True if zeroing out one example can turn a clipped mean from +C to -C (Ponomareva et al.)."""
         return self.unit == "example" and not self.single_example
 
     def _relative_sensitivity(self) -> float:
@@ -181,7 +182,7 @@ class Mechanism(Frozen):
         if self.alpha == "paper":
             return math.inf
         stretch = self.max_alpha if self.alpha_noise == "isotropic" else 1.0
-        return (2.0 if self._can_reverse() else 1.0) * stretch
+        return (2.0 if self.can_reverse else 1.0) * stretch
 
 
 def mechanism_of(

@@ -12,13 +12,16 @@ Two schemes, each with the neighbour relation that its accounting needs:
 Poisson draws come from a secret key that all workers share (`edp.shared_key`). An example's draws depend on the
 key and its id alone.
 
+The canaries of an audit (`edp.audit`) are units that are drawn besides the examples, at the same rate and by the same
+code. They change neither the rate nor what is drawn of the examples.
+
 To protect users, draw users instead of examples; `group_by_user` then replaces each user by the user's examples.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import count, pairwise
 
@@ -50,6 +53,8 @@ class Epoch:
     steps: Iterable[Step]
     users: Indices | None = None
     """The user of each example, after `group_by_user`."""
+    canaries: Sequence[list[Indices]] = ()
+    """The canaries of each step: for every worker an array of their numbers, from 0. Empty without an audit."""
 
     @property
     def rate(self) -> float:
@@ -95,6 +100,7 @@ def shuffled_epoch(
     seed: int,
     epoch: int,
     order: int | None = None,
+    canaries: int = 0,
 ) -> Epoch:
     """Return a shuffled epoch with `micro_batches` index arrays a step; the last step's may be shorter, or empty.
 
@@ -114,11 +120,15 @@ def shuffled_epoch(
         epoch: counted from 0.
         order: the epoch whose order to use, if another one's: correlated noise (`edp.noise.banded`) needs that of
             epoch 0 in all epochs.
+        canaries: number of an audit's canaries. Each is in one step.
     """
 
-    def steps() -> Iterator[Step]:
+    def permutation(units: int) -> Indices:
         key = np.array([seed, epoch if order is None else order], dtype=np.uint64)
-        permuted = np.random.Generator(np.random.Philox(key=key)).permutation(examples)
+        return np.random.Generator(np.random.Philox(key=key)).permutation(units)
+
+    def steps() -> Iterator[Step]:
+        permuted = permutation(examples)
         if batch_size >= examples:
             yield sharded(np.array_split(permuted, micro_batches), workers)
             return
@@ -127,7 +137,9 @@ def shuffled_epoch(
             batch = permuted[start : start + batch_size]
             yield sharded([batch[i * size : (i + 1) * size] for i in range(micro_batches)], workers)
 
-    return Epoch(epoch, "shuffle", examples, batch_size, steps())
+    planted = np.array_split(permutation(canaries), steps_per_epoch(examples, batch_size)) if canaries else []
+    shares = [np.array_split(of_step, workers) for of_step in planted]
+    return Epoch(epoch, "shuffle", examples, batch_size, steps(), canaries=shares)
 
 
 def poisson_epoch(
@@ -139,6 +151,7 @@ def poisson_epoch(
     key: bytes,
     epoch: int,
     ids: Ids | None = None,
+    canaries: int = 0,
 ) -> Epoch:
     """Return a Poisson sampled epoch with `micro_batches` index arrays a step, of any length.
 
@@ -156,36 +169,53 @@ def poisson_epoch(
         workers: they share the micro-batches.
         key: 32 secret bytes, the same on all workers and in all epochs (`edp.shared_key`).
         ids: the examples' ids (`edp.keyed`); None: their numbers.
+        canaries: number of an audit's canaries.
     """
-    drawn = _poisson_steps(examples, batch_size, micro_batches, key, epoch, ids)
-    return Epoch(epoch, "poisson", examples, batch_size, (sharded(step, workers) for step in drawn))
+    drawn, planted = _poisson_steps(examples, batch_size, micro_batches, key, epoch, ids, canaries)
+    shares = [[np.concatenate(share) for share in sharded(step, workers)] for step in planted]
+    return Epoch(epoch, "poisson", examples, batch_size, (sharded(step, workers) for step in drawn), canaries=shares)
 
 
 def poisson_examples(
-    examples: int, *, batch_size: int, workers: int = 1, key: bytes, epoch: int, ids: Ids | None = None
+    examples: int,
+    *,
+    batch_size: int,
+    workers: int = 1,
+    key: bytes,
+    epoch: int,
+    ids: Ids | None = None,
+    canaries: int = 0,
 ) -> Epoch:
     """Return a Poisson sampled epoch of micro-batches of one example each, any number of them for each worker.
 
     Arguments are as for `poisson_epoch`. Each example's own draw decides its worker.
     """
-    drawn = _poisson_steps(examples, batch_size, workers, key, epoch, ids)
+    drawn, planted = _poisson_steps(examples, batch_size, workers, key, epoch, ids, canaries)
     steps = ([list(share.reshape(-1, 1)) for share in step] for step in drawn)
-    return Epoch(epoch, "poisson", examples, batch_size, steps)
+    return Epoch(epoch, "poisson", examples, batch_size, steps, canaries=planted)
 
 
 def _poisson_steps(
-    examples: int, batch_size: int, places: int, key: bytes, epoch: int, ids: Ids | None
-) -> Iterator[list[Indices]]:
-    """Yield the drawn examples of each step of an epoch, an array for each of `places`, in the examples' order."""
+    examples: int, batch_size: int, places: int, key: bytes, epoch: int, ids: Ids | None, canaries: int
+) -> tuple[Iterator[list[Indices]], list[list[Indices]]]:
+    """Return the drawn examples of each step of an epoch, an array for each of `places`, and the drawn canaries."""
     rate, steps = min(1.0, batch_size / examples), steps_per_epoch(examples, batch_size)
-    step_p, example_p, place_p = _participations(rate, steps, key, epoch, numbers(examples) if ids is None else ids)
+    known = numbers(examples + canaries)  # a digest is none of these, but for once in 2^64 corpora
+    if ids is not None:
+        known[:examples] = ids
+    step_p, unit_p, place_p = _participations(rate, steps, key, epoch, known)
     # A float up to 1 times a whole number may be that number: hence the minimum.
     place_p = np.minimum((place_p * places).astype(np.int64), places - 1)
-    order = np.lexsort((example_p, place_p, step_p))
+    order = np.lexsort((unit_p, place_p, step_p))
     ends = np.searchsorted((step_p * places + place_p)[order], np.arange(1, steps * places))
-    parts = iter(np.split(example_p[order], ends))
-    for _ in range(steps):
-        yield [next(parts) for _ in range(places)]
+    parts = np.split(unit_p[order], ends)
+
+    def of_steps(first: int, end: int) -> Iterator[list[Indices]]:
+        for step in range(steps):
+            mine = parts[step * places : (step + 1) * places]
+            yield [units[(first <= units) & (units < end)] - first for units in mine]
+
+    return of_steps(0, examples), list(of_steps(examples, examples + canaries)) if canaries else []
 
 
 def _participations(

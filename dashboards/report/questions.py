@@ -16,7 +16,15 @@ from jinja2 import Environment, StrictUndefined
 
 from sweeps.registry.card import NEIGHBOURS
 from sweeps.store.records import Point
-from sweeps.text.figures import NO_GUARANTEE, audited_text, delta_words, ends_early, epsilon_text, number
+from sweeps.text.figures import (
+    NO_GUARANTEE,
+    audited_text,
+    delta_words,
+    ends_early,
+    epsilon_text,
+    noise_read_words,
+    number,
+)
 from trainables.config import TrialSpec
 
 
@@ -91,6 +99,7 @@ def questions(known: Known) -> list[tuple[str, list[Answer]]]:
     environment = Environment(undefined=StrictUndefined)  # plain text, which the page escapes
     environment.filters |= {
         "audited": audited_text,
+        "noise_read": noise_read_words,
         "epsilon": epsilon_text,
         "number": number,
         "count": "{:,}".format,

@@ -109,7 +109,7 @@ def audited_epsilon_f_dp(
     of_family = c if 0 < c.mu_if_always_drawn < math.inf else Composition(mu=1.0)
 
     def ruled_out(factor: float) -> bool:
-        curve = audit_trade_off(_with_noise(of_family, factor), delta)
+        curve = audit_trade_off(with_noise(of_family, factor), delta)
         return any(rules_out(curve, m, r, v, each) for r, v in guesses)
 
     least, most = (of_family.mu_if_always_drawn / mu for mu in (_MAX_MU, _MIN_MU))
@@ -125,7 +125,7 @@ def audited_epsilon_f_dp(
     while noisier > possible * (1 + _EXACT):
         middle = math.sqrt(possible * noisier)
         possible, noisier = (possible, middle) if ruled_out(middle) else (middle, noisier)
-    return epsilon_of(_with_noise(of_family, noisier), delta)
+    return epsilon_of(with_noise(of_family, noisier), delta)
 
 
 def rules_out(curve: TradeOff, m: int, r: int, v: int, confidence: float) -> bool:
@@ -146,7 +146,7 @@ def rules_out(curve: TradeOff, m: int, r: int, v: int, confidence: float) -> boo
     return False
 
 
-def _with_noise(c: Composition, factor: float) -> Composition:
+def with_noise(c: Composition, factor: float) -> Composition:
     """Return `c` with all noise multiplied by `factor`."""
     return Composition(c.mu / factor, tuple(replace(s, z=s.z * factor) for s in c.sampled))
 

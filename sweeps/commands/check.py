@@ -8,17 +8,24 @@ from typing import Annotated, Any
 
 import typer
 
+from edp.rounding import rounded_up
 from edp.spec import UserError
 from sweeps.commands.console import complain, load, out, print_json
 from sweeps.commands.options import RUNS, Json, Storage, TrackingUri, named
 from sweeps.commands.options import Point as PointName
 from sweeps.store.storage import chosen_tracking_uri
-from sweeps.text.figures import epsilon_text
+from sweeps.text.figures import epsilon_text, number
 from sweeps.text.paths import short
 from sweeps.text.terminal import print_line
 from trainables.records.pareto import deciding
 
-_LABELS = {"epsilon": "ε", "ser": "SER", "mia_auc": "MIA AUC", "mia_tpr_at_1pct_fpr": "MIA TPR at 1 % FPR"}
+_LABELS = {
+    "epsilon": "ε",
+    "ser": "SER",
+    "mia_auc": "MIA AUC",
+    "mia_tpr_at_1pct_fpr": "MIA TPR at 1 % FPR",
+    "noise_factor_at_most": "noise over the ledger's",
+}
 
 
 def check_command(
@@ -33,6 +40,10 @@ def check_command(
     max_mia_tpr: Annotated[
         float | None, typer.Option(help="largest MIA TPR at 1 % FPR that is allowed, such as 0.02")
     ] = None,
+    max_noise_factor: Annotated[
+        float | None,
+        typer.Option(help="largest noise over the ledger's that the training's own audit may leave open, such as 1.05"),
+    ] = None,
     storage: Storage = RUNS,
     tracking_uri: TrackingUri = None,
     as_json: Json = False,
@@ -42,14 +53,22 @@ def check_command(
     Of a sweep, it is the named point, or the recommended one. SER and MIA are of the validation split, if the model has
     figures of it, else of the test split. A figure that is unknown is over its limit.
     """
-    given = {"epsilon": max_epsilon, "ser": max_ser, "mia_auc": max_mia_auc, "mia_tpr_at_1pct_fpr": max_mia_tpr}
+    given = {
+        "epsilon": max_epsilon,
+        "ser": max_ser,
+        "mia_auc": max_mia_auc,
+        "mia_tpr_at_1pct_fpr": max_mia_tpr,
+        "noise_factor_at_most": max_noise_factor,
+    }
     limits = {metric: most for metric, most in given.items() if most is not None}
     if not limits:
         raise UserError(
-            "no limit is given; allowed: one or more of --max-epsilon, --max-ser, --max-mia-auc, --max-mia-tpr"
+            "no limit is given; allowed: one or more of --max-epsilon, --max-ser, --max-mia-auc, --max-mia-tpr, "
+            "--max-noise-factor"
         )
     if wrong := next((metric for metric, most in limits.items() if not most >= 0), None):
-        option = "--max-mia-tpr" if wrong == "mia_tpr_at_1pct_fpr" else f"--max-{wrong.replace('_', '-')}"
+        short = {"mia_tpr_at_1pct_fpr": "mia_tpr", "noise_factor_at_most": "noise_factor"}.get(wrong, wrong)
+        option = f"--max-{short.replace('_', '-')}"
         raise UserError(f"{option} = {limits[wrong]:g}: allowed: a number from 0 on")
     load("sweeps.results.recommendation")
     what, figures = (
@@ -69,6 +88,8 @@ def check_command(
 
 
 def _number(metric: str, value: float) -> str:
+    if metric == "noise_factor_at_most":
+        return number(rounded_up(value))
     return epsilon_text(value) if metric == "epsilon" else f"{value:.3f}" if metric == "mia_auc" else f"{value:.1%}"
 
 

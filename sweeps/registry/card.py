@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from edp.rounding import rounded_down
+from edp.rounding import rounded_down, rounded_up
 from sweeps.config.choice import GIVEN
 from sweeps.store.picks import Pick
 from sweeps.text.columns import tpr_cell
@@ -14,6 +14,7 @@ from sweeps.text.figures import (
     delta_remark,
     epsilon_digits,
     epsilon_text,
+    noise_read_words,
     privacy_statement,
     utility_words,
 )
@@ -62,6 +63,8 @@ def model_card(
             f"- Protected: unit {edp.unit}, neighbours {NEIGHBOURS[edp.sampling]}, {edp.sampling} sampling, the "
             "aggregator is trusted. A person who contributed several units is protected less."
         )
+        if read := noise_read_words(metrics):
+            lines.append(f"- Audited by itself: {read}.")
         if (remark := delta_remark(edp.delta, edp.unit, examples)) is not None:
             lines.append(f"- Warning: {remark}.")
     if (planted := canaries_remark(spec.canaries)) is not None:
@@ -111,6 +114,11 @@ def privacy_tags(spec: TrialSpec, metrics: dict[str, float], cost: float | None,
     }
     if "epsilon_audited" in metrics:
         tags["epsilon_audited"] = f">= {rounded_down(metrics['epsilon_audited'], 6):.6g}"
+    if "epsilon_read" in metrics:
+        tags["epsilon_read"] = f"{rounded_down(metrics['epsilon_read'], 6):.6g}"
+        tags["epsilon_read_upper"] = epsilon_digits(metrics["epsilon_read_upper"])
+        tags["noise_factor_at_least"] = f"{rounded_down(metrics['noise_factor_at_least'], 6):.6g}"
+        tags["noise_factor_at_most"] = f"{rounded_up(metrics['noise_factor_at_most'], 6):.6g}"
     if choice:
         tags["choice"] = choice
     if cost is not None:

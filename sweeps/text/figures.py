@@ -78,6 +78,25 @@ def audited_text(metrics: Metrics) -> str:
     return f"≥ {least_epsilon(metrics['epsilon_audited'])}" if "epsilon_audited" in metrics else ""
 
 
+def read_text(metrics: Metrics) -> str:
+    """Format the bounds of ε that the training's own audit read, for a narrow column; "" if it read none."""
+    lower, upper = (metrics.get(name) for name in ("epsilon_read", "epsilon_read_upper"))
+    if lower is None or upper is None:
+        return ""
+    return epsilon_cell(upper) if math.isinf(upper) else f"{least_epsilon(lower)}–{epsilon_cell(upper)}"
+
+
+def noise_read_words(metrics: Metrics) -> str:
+    """Return what the training's own audit read of its noise, in words; "" if it read none."""
+    least, most = (metrics.get(f"noise_factor_at_{end}") for end in ("least", "most"))
+    if least is None or most is None:
+        return ""
+    return (
+        f"{_percent(rounded_down(least))} to {_percent(rounded_up(most))} of the noise that the ledger states was "
+        f"really added, so ε reads {read_text(metrics)} (each bound with 95 % confidence, if noise is Gaussian)"
+    )
+
+
 def tpr_text(tpr: float, realised: float | None, digits: int = 1) -> str:
     """Format a true positive rate with the false positive rate realised at its threshold."""
     words = f"{tpr:.{digits}%}"
@@ -105,14 +124,15 @@ def utility_words(metrics: Metrics) -> str:
 
 
 def epsilon_words(metrics: Metrics) -> list[str]:
-    """Return a model's epsilons in words: honest, of a user if users are known, the paper's claim, and audited."""
+    """Return a model's epsilons in words: honest, of a user if known, the paper's claim, as read, and audited."""
     honest, paper = (metrics.get(name, math.nan) for name in ("epsilon", "epsilon_paper"))
-    audited = audited_text(metrics)
+    audited, read = audited_text(metrics), read_text(metrics)
     return [
         f"ε honest {epsilon_text(honest)}",
         *([f"ε of a user {epsilon_text(metrics['epsilon_user'])}"] if "epsilon_user" in metrics else []),
         f"ε paper {epsilon_text(paper)}",
-        f"ε audited {audited}" if audited else "ε not audited",
+        *([f"ε read {read}"] if read else []),
+        *([f"ε audited {audited}"] if audited else [] if read else ["ε not audited"]),
     ]
 
 

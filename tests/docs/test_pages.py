@@ -27,6 +27,7 @@ RESULTS = ROOT / "tests" / "benchmarks" / "results"
 WRITTEN = {
     "attacks.html",
     "attacks.json",
+    "audit.json",
     "curve.json",
     "ledger.json",
     "model.pt",

@@ -153,6 +153,13 @@ class TrainingSpec(Frozen):
             "settings, or, with model.features, those for heads"
         ),
     ] = None
+    audit: Annotated[
+        bool,
+        Field(
+            description="with a private method: 10,000 made-up gradients by coin toss read the noise that is really "
+            "added (`edp.audit`); costs no epsilon and leaves the weights as they are"
+        ),
+    ] = True
     seed: Annotated[
         int, Field(ge=0, lt=2**32, description="seed of initial weights, dropout and data order, never of noise")
     ] = 0
@@ -201,7 +208,7 @@ class TrainingSpec(Frozen):
     def without_privacy(self) -> TrainingSpec:
         """Return the same training without clip and noise; adam replaces adam_bc, which only corrects for noise."""
         # SGD does not use micro-batches, but workers must divide their number.
-        changes: dict[str, Any] = {"method": "sgd", "micro_batches": self.clips or self.workers}
+        changes: dict[str, Any] = {"method": "sgd", "micro_batches": self.clips or self.workers, "audit": True}
         if self.optimizer == "adam_bc":
             changes |= {"optimizer": "adam", "noise_floor": None}
         return self.model_copy(update=changes)

@@ -33,6 +33,8 @@ from trainables.records.pareto import (
 
 LEDGER = "ledger.json"
 """The name of the ledger's file in a trial's folder."""
+AUDIT = "audit.json"
+"""The name of the file of a private training's own audit: its reading, or why there is none (`edp.audit`)."""
 
 _REFERENCE = 1.1
 """The reference point of the volume, in scaled objectives: a little beyond the worst epoch, so that extremes count."""

@@ -34,14 +34,15 @@ class BatchSampler:
     Args:
         workers: number of workers that share a step.
         key: the run's, which decides what Poisson sampling and `edp.user_utterances` draw (`run_key`).
+        canaries: number of the audit's canaries, which are drawn besides (`edp.audit`).
 
     Raises:
         UserError: if method, unit and corpus do not fit together.
     """
 
-    def __init__(self, corpus: EncodedCorpus, spec: TrialSpec, workers: int, key: bytes) -> None:
+    def __init__(self, corpus: EncodedCorpus, spec: TrialSpec, workers: int, key: bytes, canaries: int = 0) -> None:
         training, private = spec.training, spec.training.method != "sgd"
-        self._spec, self._workers = spec, workers
+        self._spec, self._workers, self._canaries = spec, workers, canaries
         self.users = corpus.train_users if spec.edp.unit == "user" and private else None
         """User of each training utterance if users are drawn and clipped, else None. The numbers below count users."""
         self.units = corpus.size("train") if self.users is None else corpus.units(spec.edp.unit)
@@ -76,6 +77,7 @@ class BatchSampler:
     def _of_units(self, number: int) -> Epoch:
         """Draw an epoch of units."""
         sizes: dict[str, Any] = {"batch_size": self.batch_size, "workers": self._workers, "epoch": number}
+        sizes["canaries"] = self._canaries
         if self._spec.edp.sampling == "shuffle":
             # The accounting of correlated noise assumes that an example takes part in the same step of every epoch.
             order = 0 if self.one_order or self._spec.edp.fixed_order else None

@@ -1,4 +1,4 @@
-"""The checkpoint of a trial at the end of an epoch: model, optimiser, averaged weights, ledger, and place in the data.
+"""The checkpoint of a trial after an epoch: model, optimiser, averaged weights, ledger, audit, and place in the data.
 
 A checkpoint holds no state of a random generator. A resumed run draws its noise from a fresh secret key, and its data
 order from seed and epoch. A noise key on disk would be a secret to guard. Correlated noise starts anew too, which costs
@@ -45,6 +45,8 @@ class Checkpoint:
     """Averaged weights, and the number of steps in the average; None: the run keeps no average."""
     clip: float | None
     """The clip of the next step; None without privacy."""
+    audit: dict[str, Any] | None
+    """Key and scores of the audit (`edp.audit.Audit.state`); None without one."""
 
 
 def save_checkpoint(checkpoint: Checkpoint, folder: Path) -> None:

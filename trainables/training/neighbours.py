@@ -52,6 +52,7 @@ class LoudTrainer(Trainer):
     """A trainer that multiplies the losses of utterances by numbers of their own, (E,)."""
 
     check_mixing = False  # what the hook would refuse is measured here
+    carries_audit = False
 
     def __init__(self, model: JointModel, corpus: EncodedCorpus, *rest: Any) -> None:
         super().__init__(model, corpus, *rest)

@@ -11,7 +11,9 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
+from edp.audit import Audit, not_read
 from edp.hook import EDPHook, NonFiniteGradient, one_bucket_ddp
+from edp.keyed import derived_key
 from edp.ledger import Ledger, planned_ledger
 from edp.per_example import GradientRecorder, UnsupportedLayer, record_per_example
 from edp.sampling import Step, steps_at_rate
@@ -50,6 +52,8 @@ class Trainer:
 
     check_mixing = True
     """True if the hook checks that the model does not mix examples (`edp.mixing`)."""
+    carries_audit = True
+    """True if a private training reads its own noise, unless `training.audit` is off (`edp.audit`)."""
 
     def __init__(
         self,
@@ -70,8 +74,11 @@ class Trainer:
         self.rank, self.world = dist.get_rank(), dist.get_world_size()
         training = spec.training
         self.run_key = run_key(spec)
+        self.audit = self._new_audit(checkpoint)
+        """The audit of a private training; None without one, or if the audit does not read its mechanism."""
         with _trials_mistake():
-            self.sampler = BatchSampler(corpus, spec, self.world, self.run_key)
+            canaries = self.audit.canaries if self.audit is not None else 0
+            self.sampler = BatchSampler(corpus, spec, self.world, self.run_key, canaries)
         self._ids = corpus.ids("example")
         self.step = checkpoint.step if checkpoint is not None else 0
         self.planned = self._whole_plan() if training.method != "sgd" and not public else Ledger()
@@ -111,10 +118,18 @@ class Trainer:
                     recorder=self.recorder,
                     clip=checkpoint.clip if checkpoint is not None else None,
                     check_mixing=self.check_mixing,
+                    audit=self.audit,
                 )
         self.optimizer = make_optimizer(training, self.ddp.parameters(), self.hook)
         if checkpoint is not None:
             self.optimizer.load_state_dict(checkpoint.optimizer)
+
+    def _new_audit(self, checkpoint: Checkpoint | None) -> Audit | None:
+        training = self.spec.training
+        if training.method == "sgd" or not (training.audit and self.carries_audit) or not_read(self.spec.edp):
+            return None
+        state = checkpoint.audit if checkpoint is not None else None
+        return Audit(derived_key(self.run_key, "audit"), state=state)
 
     def _record_per_example(self, model: JointModel) -> GradientRecorder | None:
         """Return a recorder if this worker clips several micro-batches a step; one alone is clipped by its gradient."""
@@ -137,6 +152,7 @@ class Trainer:
             model=self.ddp.module.state_dict(),
             optimizer=self.optimizer.state_dict(),
             average=self.average.state_dict() if self.average is not None else None,
+            audit=self.audit.state() if self.audit is not None else None,
         )
 
     @property

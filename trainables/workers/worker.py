@@ -6,13 +6,16 @@ Everything here runs in every worker of one process group. Only rank 0 reports a
 from __future__ import annotations
 
 import functools
+import json
 import time
+from dataclasses import asdict
 from typing import Any, TypeVar
 
 import numpy as np
 import torch
 import torch.distributed as dist
 
+from edp.audit import not_read, read_audit
 from edp.ledger import Ledger
 from trainables.features.encoded_corpus import EncodedCorpus
 from trainables.measure.measuring import (
@@ -23,7 +26,8 @@ from trainables.measure.measuring import (
     privacy_metrics,
     valid_metrics,
 )
-from trainables.records.epochs import EpochLog, read_ledger, write_ledger, write_model
+from trainables.records.epochs import AUDIT, EpochLog, read_ledger, write_ledger, write_model
+from trainables.records.files import atomic_write
 from trainables.records.job import EpochResult, Report, Stop, TrialFailed, TrialJob, TrialLeft, TrialResult
 from trainables.records.pareto import Metrics, on_validation
 from trainables.records.permissions import own_files
@@ -96,10 +100,13 @@ def run_trial(job: TrialJob, report: Report) -> TrialResult | None:
                 break
         if stop is not None and not stop.measure:
             raise TrialLeft(stop.reason)
+        read = _read_audit(trainer, job, objects)
         final = final_metrics(released, corpus, job, device, objects, trainer.guarantee)
         if rank == 0:
             write_model(job.output, contents(released, corpus), trainer.guarantee)
         earlier = earlier_epochs(released, corpus, job, device, objects, log)
+        for one in earlier if not job.public else ():  # one training, and one ε
+            one.metrics.update(read)
         _check_audits({len(seconds): final or {}} | {one.epoch: one.metrics for one in earlier}, trainer, objects)
     except TrialFailed:
         if rank == 0:
@@ -110,6 +117,7 @@ def run_trial(job: TrialJob, report: Report) -> TrialResult | None:
             dist.destroy_process_group(objects)
     if log is None or final is None:
         return None
+    final |= read
     final |= on_validation(log.curve[-1])
     final |= privacy_metrics(trainer.guarantee, spec.edp.delta) | permitted_metrics(trainer.guarantee, spec.edp.delta)
     final |= _cost(job, started, device)
@@ -163,8 +171,28 @@ def _cost(job: TrialJob, started: float, device: torch.device) -> Metrics:
     }
 
 
+def _read_audit(trainer: Trainer, job: TrialJob, group: Any) -> Metrics:
+    """Return the metrics of a training's own audit, on rank 0, which writes it beside the ledger; else {}.
+
+    Raises:
+        TrialFailed: on every rank, if the noise was not the ledger's.
+    """
+    found: dict[str, Any] = {}
+    if dist.get_rank() == 0 and trainer.hook is not None:
+        if trainer.audit is None:
+            found = {"not_read": not_read(job.spec.edp) or "training.audit is off"}
+        else:
+            found = asdict(read_audit(trainer.audit.scores(), trainer.guarantee, job.spec.edp.delta))
+        with atomic_write(job.output / AUDIT) as partial:
+            partial.write_text(json.dumps(found, indent=1))
+    alarm = _from_rank_0(found.pop("audit_alarm", None), group)
+    if alarm is not None:
+        raise TrialFailed(alarm)
+    return {} if "not_read" in found else found
+
+
 def _check_audits(measured: dict[int, Metrics], trainer: Trainer, group: Any) -> None:
-    """Raise TrialFailed on every rank if an audited ε is above the one that the ledger states.
+    """Raise TrialFailed on every rank if an ε that canary utterances audit is above the one that the ledger states.
 
     Args:
         measured: rank 0's metrics, by the number of epochs done.

@@ -90,3 +90,20 @@ def test_a_wrong_question_is_one_line(sweep: Sweep, command: Command, words: tup
     assert (code, out) == (2, "")
     assert len(err.splitlines()) == 1
     assert says in err
+
+
+def test_a_model_whose_own_audit_is_unknown_or_wide_fails(tmp_path: Path, command: Command) -> None:
+    storage = tmp_path / "runs"
+    storage.mkdir()
+    client = MlflowClient(default_tracking_uri(storage))
+    client.create_registered_model("voice")
+    where, limit = ("--storage", str(storage)), ("--max-noise-factor", "1.05")
+    for tags, code, words in (
+        ({"noise_factor_at_most": "1.031"}, 0, "noise over the ledger's 1.04, at most 1.05"),
+        ({"noise_factor_at_most": "1.2"}, 1, "noise over the ledger's 1.2, over 1.05"),
+        ({}, 1, "noise over the ledger's unknown, over 1.05"),
+    ):
+        client.create_model_version("voice", f"file://{tmp_path}", tags=tags)
+        found = command("check", "voice", *limit, *where)
+        assert found[0] == code
+        assert words in "".join(found[1:])

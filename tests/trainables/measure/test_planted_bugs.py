@@ -145,7 +145,7 @@ def test_noise_left_out_of_one_layer_is_caught():
 
 def test_a_sensitivity_that_is_halved_is_caught(monkeypatch: pytest.MonkeyPatch):
     """The clipped mean of several examples turns round by one of them: a ledger that forgets the 2 of 2C."""
-    monkeypatch.setattr(Mechanism, "_can_reverse", lambda self: False)
+    monkeypatch.setattr(Mechanism, "can_reverse", False)
     shown, honest, words = audited(with_a_companion(coins_of(), Z0), coins_of())
     assert shown > honest
     assert "the audit contradicts the ledger" in words

@@ -112,7 +112,7 @@ def test_noise_that_is_too_small_or_always_the_same_is_named(tmp_path: Path, mon
 
 
 def test_a_sensitivity_that_is_halved_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Mechanism, "_can_reverse", lambda self: False)
+    monkeypatch.setattr(Mechanism, "can_reverse", False)
     found = verified(tmp_path)
     assert found.measured_sensitivity > 1.2 * found.declared_sensitivity
     assert any("one unit can move" in what for what in named(found).values())

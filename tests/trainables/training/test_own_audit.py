@@ -1,0 +1,78 @@
+"""A private trial carries its own audit: its reading is written and goes on after a kill; an alarm fails the trial."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tests.support.edp.audited import noise_times, planted
+from tests.support.resuming import epochs_run, interrupted
+from tests.support.tiny import corpus, run, spec, trial, weights
+from tests.support.workers import run_workers
+from trainables.records.job import TrialJob, TrialResult
+
+__all__ = ["corpus"]
+
+KEYS = {"epsilon_read", "epsilon_read_upper", "noise_factor_at_most", "noise_factor_at_least"}
+
+
+@pytest.mark.slow
+def test_a_private_trial_reads_its_noise_and_its_model_is_the_same_without(corpus: Path, tmp_path: Path) -> None:
+    (result,) = run(corpus, tmp_path / "with", 1)
+    (without,) = run(corpus, tmp_path / "without", 1, training={"audit": False})
+    assert torch.equal(weights(tmp_path / "with"), weights(tmp_path / "without"))
+    assert result.metrics.keys() >= KEYS
+    assert not KEYS & without.metrics.keys()
+    assert 0.9 < result.metrics["noise_factor_at_least"] < result.metrics["noise_factor_at_most"] < 1.1
+    written = json.loads((tmp_path / "with" / "audit.json").read_text())
+    assert written.pop("audit_alarm") is None
+    assert written == {name: result.metrics[name] for name in KEYS}
+    reason = {"not_read": "training.audit is off"}
+    assert json.loads((tmp_path / "without" / "audit.json").read_text()) == reason
+
+
+@pytest.mark.slow
+def test_a_trial_that_was_killed_reads_what_an_uninterrupted_one_reads(corpus: Path, tmp_path: Path) -> None:
+    training = {"workers": 2, "epochs": 3}
+    whole = run(corpus, tmp_path / "whole", 2, training=training)[0]
+    cut = TrialJob(spec(training=training), corpus, tmp_path / "cut")
+    run_workers(interrupted, 2, cut, 2)
+    key = torch.load(cut.output / "checkpoint.pt", weights_only=True)["audit"]["key"]
+    resumed = run_workers(epochs_run, 2, cut)[0]
+    assert resumed[0] == [3]
+    assert {k: resumed[1].metrics[k] for k in KEYS} == {k: whole.metrics[k] for k in KEYS}
+    for path in cut.output.rglob("*"):
+        if path.is_file() and not path.name.startswith("checkpoint"):
+            assert key.encode() not in path.read_bytes(), f"the coins' key is in {path.name}"
+
+
+def noise_too_small(rank: int, world: int, job: TrialJob) -> TrialResult | str | None:
+    with planted(noise_times(0.7)):
+        return trial(rank, world, job)
+
+
+@pytest.mark.slow
+def test_an_alarm_fails_the_trial_on_every_worker(corpus: Path, tmp_path: Path) -> None:
+    job = TrialJob(spec(training={"workers": 2}), corpus, tmp_path / "out")
+    for found in run_workers(noise_too_small, 2, job):
+        assert "audit: the quietest step has 0.6" in str(found)
+        assert "the noise over the clip is at most 0.7" in str(found)
+    assert "at most 0.7" in json.loads((job.output / "audit.json").read_text())["audit_alarm"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("edp", "why"),
+    [
+        ({"clip": "quantile"}, "the audit does not read clip = quantile"),
+        ({"z0": 0.0}, "the audit reads noise, and z0 = 0 adds none"),
+    ],
+)
+def test_what_is_not_read_is_said(edp: dict[str, Any], why: str, corpus: Path, tmp_path: Path) -> None:
+    (result,) = run(corpus, tmp_path / "out", 1, edp=edp)
+    assert not KEYS & result.metrics.keys()
+    assert why in json.loads((tmp_path / "out" / "audit.json").read_text())["not_read"]
