@@ -22,7 +22,6 @@ from sweeps.commands.options import PATH, Json, Set, Trials, with_trials
 from sweeps.commands.release import at_target, private_sizes
 from sweeps.config.choice import chosen_in
 from sweeps.config.loading import load_recipe
-from sweeps.config.spending import of_training, together
 from sweeps.run.progress import shown_each
 from sweeps.text.errors import one_line
 from sweeps.text.figures import (
@@ -178,6 +177,8 @@ def _price(name: str, overrides: list[str], as_json: bool) -> None:
     Raises:
         UserError: without a target ε, or if no noise meets it.
     """
+    from sweeps.config.spending import of_training, together  # imports the accountants
+
     recipe = load_recipe(name, overrides)[1]
     if recipe.edp.epsilon is None:
         raise UserError("edp.epsilon: the recipe has no target; allowed: --set edp.epsilon=8")

@@ -14,7 +14,6 @@ from sweeps.commands.stopping import going_on_with
 from sweeps.config.canaries import check_canaries
 from sweeps.config.loading import apply_overrides, load_config, load_recipe, write_yaml
 from sweeps.config.recipe import Recipe, example_params
-from sweeps.config.target_epsilon import ConfigurationRefused, resolve
 from sweeps.run.progress import Progress
 from sweeps.store.lock import is_free
 from sweeps.store.storage import chosen_tracking_uri
@@ -122,6 +121,8 @@ def at_target(recipe: Recipe, units: int) -> TrialSpec:
     Raises:
         UserError: if no noise meets the target.
     """
+    from sweeps.config.target_epsilon import ConfigurationRefused, resolve  # imports the accountants
+
     try:
         return resolve(recipe, example_params(recipe), units).spec
     except ConfigurationRefused as refusal:
