@@ -48,7 +48,7 @@ def report(place: Path) -> None:
 
 
 def checkpoint(place: Path) -> None:
-    save_checkpoint(Checkpoint("", 1, [1.0], "{}", None, {"weight": torch.zeros(MANY)}, {}, None, None), place)
+    save_checkpoint(Checkpoint("", 1, [1.0], "{}", None, {"weight": torch.zeros(MANY)}, {}, None, None, None), place)
 
 
 def moments(place: Path) -> None:

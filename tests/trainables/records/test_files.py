@@ -20,7 +20,7 @@ from trainables.training.checkpoint import BEFORE, NAME, Checkpoint, load_checkp
 
 def checkpoint(step: int, size: int = 10) -> Checkpoint:
     weights = {"weight": torch.full((size,), float(step))}
-    return Checkpoint(spec_key(spec()), step, [1.0] * step, "{}", None, weights, {}, None, None)
+    return Checkpoint(spec_key(spec()), step, [1.0] * step, "{}", None, weights, {}, None, None, None)
 
 
 def test_a_block_that_fails_leaves_what_was_there(tmp_path: Path) -> None:

@@ -242,6 +242,7 @@ def test_what_rank_0_leaves_behind_holds_no_seed_of_the_noise(corpus: Path, tmp_
     assert {path.name for path in (tmp_path / "out").iterdir()} == {
         "model.pt",
         "ledger.json",
+        "audit.json",
         "curve.json",
         "attack_features.npz",
     }
