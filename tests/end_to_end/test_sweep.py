@@ -323,8 +323,8 @@ def test_the_front_is_trained_again_with_new_seeds_once(swept: dict[str, Any], s
         ser = point["confirmed"]["ser"]
         assert ser["mean"] == pytest.approx(sum(run["metrics"]["ser"] for run in point["runs"]) / 2)
         assert ser["lower"] <= ser["mean"] <= ser["upper"]
-        # The same mechanism costs the same.
-        assert point["confirmed"]["epsilon"]["mean"] == pytest.approx(point["metrics"]["epsilon"])
+        # The same mechanism costs the same. A point of an earlier epoch states the plan of its whole training.
+        assert point["confirmed"]["epsilon"]["mean"] <= point["metrics"]["epsilon"] * (1 + 1e-6)
         for run in point["runs"]:
             tracked = client.get_run(run["run_id"])
             between = client.get_run(tracked.data.tags["mlflow.parentRunId"])
