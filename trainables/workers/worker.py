@@ -49,7 +49,7 @@ def run_trial(job: TrialJob, report: Report) -> TrialResult | None:
         result. If it dies before, the job is measured again, but not trained again.
 
     Raises:
-        TrialFailed: on all ranks, if gradients or the loss are not finite, or if an audit contradicts the ledger.
+        TrialFailed: on all ranks, if gradients or the loss are not finite, or if the audit raises an alarm.
         TrialLeft: on all ranks, if `report` answered with a `Stop` that leaves the checkpoint.
     """
     own_files(job.output)  # a worker of a cluster does not inherit the driver's umask
@@ -107,7 +107,6 @@ def run_trial(job: TrialJob, report: Report) -> TrialResult | None:
         earlier = earlier_epochs(released, corpus, job, device, objects, log)
         for one in earlier if not job.public else ():  # one training, and one ε
             one.metrics.update(read)
-        _check_audits({len(seconds): final or {}} | {one.epoch: one.metrics for one in earlier}, trainer, objects)
     except TrialFailed:
         if rank == 0:
             write_ledger(trainer.guarantee, job.output)  # with the steps that ran, in the place of those that were due
@@ -189,26 +188,6 @@ def _read_audit(trainer: Trainer, job: TrialJob, group: Any) -> Metrics:
     if alarm is not None:
         raise TrialFailed(alarm)
     return {} if "not_read" in found else found
-
-
-def _check_audits(measured: dict[int, Metrics], trainer: Trainer, group: Any) -> None:
-    """Raise TrialFailed on every rank if an ε that canary utterances audit is above the one that the ledger states.
-
-    Args:
-        measured: rank 0's metrics, by the number of epochs done.
-    """
-    fault = None
-    audited = {epoch: m["epsilon_audited"] for epoch, m in measured.items() if "epsilon_audited" in m}
-    if audited:
-        from trainables.measure.attacks.auditing import contradiction
-
-        delta = trainer.spec.edp.delta
-        ledgers = {epoch: trainer.ledger.until(epoch).completed(trainer.planned) for epoch in audited}
-        found = (contradiction(epsilon, ledgers[epoch], delta) for epoch, epsilon in audited.items())
-        fault = next((one for one in found if one is not None), None)
-    fault = _from_rank_0(fault, group)
-    if fault is not None:
-        raise TrialFailed(fault)
 
 
 def _from_rank_0(value: T, group: Any) -> T:

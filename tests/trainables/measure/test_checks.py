@@ -10,9 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from edp.accounting.epsilon import epsilon
 from edp.ledger import Ledger
-from edp.rounding import rounded_up
 from tests.support.tiny import spec, trial
 from tests.support.workers import run_workers
 from trainables.config import CanariesSpec, TrialSpec
@@ -184,16 +182,13 @@ def without_noise(rank: int, world: int, job: TrialJob) -> TrialResult | None:
 def test_noise_that_was_switched_off_behind_the_ledgers_back_fails_the_run_on_every_worker(
     planted: Path, tmp_path: Path, workers: int
 ) -> None:
-    one = small(method="edp", epochs=16, micro_batches=2, workers=workers, audit=False)
+    one = small(method="edp", epochs=16, micro_batches=2, workers=workers)
     job = TrialJob(one, planted / "encoded", tmp_path, None, planted / "coins.json")
     said = run_workers(without_noise, workers, job)
-    ledger = read_ledger(tmp_path)
-    assert ledger is not None
-    honest = epsilon(ledger, DELTA)
-    assert honest < 0.5
+    assert read_ledger(tmp_path) is not None
     for words in said:
-        assert "the audit contradicts the ledger: epsilon is at least" in words
-        assert f"the ledger guarantees {rounded_up(honest, 6):.6g} at delta = 0.0005" in words
+        assert words.startswith("audit: ")
+        assert "the quietest step has 0 of the ledger's noise" in words
 
 
 @pytest.mark.slow
@@ -203,7 +198,6 @@ def test_on_a_strongly_noised_run_no_attack_beats_its_honest_epsilon(
     result = run(planted, tmp_path, method="edp", epochs=16)
     honest = result.metrics["epsilon"]
     assert honest < 0.5
-    assert result.metrics["epsilon_audited"] <= honest
     for attack in all_attacks(tmp_path, planted, references):
         assert not beats(attack, honest), attack.name
         # The area below the curve of an (ε, 0)-private run is at most that of e^ε FPR and its mirror image.
