@@ -48,6 +48,8 @@ UTTERANCES = 4_000
 within a sixth."""
 _PIECES_AT_ONCE = {"cpu": 256, "cuda": 4096}
 """The sub-words of a batch. A CPU is nearly as fast with few, and a batch of few utterances is soon filled up."""
+_SAID_EVERY = 500
+"""Utterances of a public corpus after which its progress is shown again."""
 _SCALE = 1 / 64
 """The states of models other than BERT's kind are divided by 64: some exceed half precision's 65,504 between layers.
 Whitening has a scale of its own, so nothing else changes."""
@@ -325,7 +327,7 @@ def public_moments(
                 n, sum_h, sum_hh = added[name]
                 added[name] = n + len(x_nh), sum_h + x_nh.sum(0).double(), sum_hh + (x_nh.t() @ x_nh).double()
             done += len(places)
-            if progress is not None:
+            if progress is not None and (done == total or done // _SAID_EVERY > (done - len(places)) // _SAID_EVERY):
                 progress(done, total)
         for name in names:
             sums[name].append(added[name])
