@@ -9,6 +9,7 @@ The unit's place in the other corpus is taken by blanks, whose losses are 0: the
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -60,22 +61,24 @@ class LoudTrainer(Trainer):
         self.own_hook = self.hook
         self.names = {id(p): name for name, p in self.ddp.module.named_parameters()}
         self.loud_e = np.ones(corpus.size("train"), np.float32)
-        self._loud_b: Tensor | None = None
-        self.ddp.module.register_forward_hook(self._multiply)
-
-    def _multiply(self, _model: Any, _batch: Any, loss_b: Tensor) -> Tensor:
-        return loss_b if self._loud_b is None else loss_b * self._loud_b.to(loss_b)
+        self._loud: list[Tensor] = []
+        # DDP keeps the model for ever, so what the model calls must not hold the corpus, whose files would stay open.
+        self.ddp.module.register_forward_hook(functools.partial(_multiplied, self._loud))
 
     def _backward_chunk(self, chunk: Chunk, *rest: Any, **named: Any) -> Tensor:
-        self._loud_b = torch.from_numpy(self.loud_e[chunk.indices])
+        self._loud[:] = [torch.from_numpy(self.loud_e[chunk.indices])]
         losses = super()._backward_chunk(chunk, *rest, **named)
-        self._loud_b = None
+        self._loud.clear()
         return losses
 
     def aggregate(self, step: Step) -> dict[str, Tensor]:
         """Return the aggregate of a step, by parameter."""
         self._backward(step)
         return {self.names[id(p)]: p.grad.detach().double() for p in self.own_hook.parameters if p.grad is not None}
+
+
+def _multiplied(loud: list[Tensor], _model: Any, _batch: Any, loss_b: Tensor) -> Tensor:
+    return loss_b * loud[0].to(loss_b) if loud else loss_b
 
 
 def longest_gradient(spec: TrialSpec, corpus: EncodedCorpus) -> float:
