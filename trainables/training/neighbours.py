@@ -19,6 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from edp.clipping import Clip
 from edp.sampling import Indices, Step
 from trainables.config import TrialSpec
 from trainables.features.encoded_corpus import EncodedCorpus
@@ -81,19 +82,23 @@ def _multiplied(loud: list[Tensor], _model: Any, _batch: Any, loss_b: Tensor) ->
     return loss_b * loud[0].to(loss_b) if loud else loss_b
 
 
+class _KeepingClip(Clip):
+    """A clip that keeps the norm of the longest gradient that it is given."""
+
+    longest = 0.0
+
+    def factors(self, norms_g: Tensor) -> Tensor:
+        self.longest = max(self.longest, float(norms_g.max()))
+        return super().factors(norms_g)
+
+
 def longest_gradient(spec: TrialSpec, corpus: EncodedCorpus) -> float:
     """Return the norm of the longest gradient of a first step of `spec`, in the scaled space."""
     one = _trainer(spec, corpus)
-    norms: list[Tensor] = []
-    factors = one.own_hook.clip.factors
-
-    def keep(norms_g: Tensor) -> Tensor:
-        norms.append(norms_g.flatten())
-        return factors(norms_g)
-
-    one.own_hook.clip.factors = keep  # type: ignore[method-assign]  # of this object alone, to see what it is given
+    hook = one.own_hook
+    clip = hook.clip = _KeepingClip(hook.spec, hook.micro_batches, hook.clip.dropped.device, hook.clip_state)
     one.aggregate(next(step for step in one.steps_of(0) if any(len(m) for share in step for m in share)))
-    return float(torch.cat(norms).max())
+    return clip.longest
 
 
 def differences(
