@@ -12,7 +12,7 @@ from dashboards.pareto.layout import aria, figures_row, figures_table
 from dashboards.pareto.style import varies
 from sweeps.config.parts import metric_of
 from sweeps.results.confirmed import seeds_words
-from sweeps.text.columns import tpr_cell
+from sweeps.text.columns import HOLLOW, HOLLOW_WORDS, tpr_cell
 from sweeps.text.figures import (
     audit_words,
     enumerated,
@@ -69,7 +69,8 @@ def objectives_line(snapshot: Snapshot) -> str:
     others = [axis.label.partition(" (")[0] for axis in shown if axis.key in snapshot.axes and axis.key not in keys]
     alone = " alone" if len(names) == 1 else ""
     rest = f"; {enumerated(others)} {'have' if len(others) > 1 else 'has'} no part in it" if others else ""
-    return f"The front is by {enumerated(names)}{alone}, the lower the better{rest}."
+    leaks = ". An AUC below 0.5 counts as 0.5" if any("mia_auc" in key for key in keys) else ""
+    return f"The front is by {enumerated(names)}{alone}, the lower the better{rest}{leaks}."
 
 
 def outside_line(snapshot: Snapshot, candidate: Candidate, limits: Limits) -> str:
@@ -108,6 +109,8 @@ def dominated_note(snapshot: Snapshot, candidate: Candidate) -> str:
         words = "Pareto-optimal: nothing measured is better in one objective without being worse in another."
         if len(snapshot.recipe.search.objectives) == 1:
             words = "Pareto-optimal: nothing measured is better in the one objective."
+        if candidate.hollow:
+            return f"{HOLLOW} {HOLLOW_WORDS[0].upper()}{HOLLOW_WORDS[1:]}: see {names}."
         return f"{words} ~ Its lead over {names} is within noise." if names else words
     better = snapshot.candidates.get(candidate.dominated_by or "")
     words = f"Dominated: {better.name if better else 'another'} is nowhere worse."
@@ -215,7 +218,7 @@ def table(snapshot: Snapshot, members: list[Candidate], key: str | None, descend
     for c in members:
         marks = (" ~" if c.tied_with else "") + (" ✎" if c.key in snapshot.notes else "")
         button = html.Button(
-            f"{'◆' if c.on_front else '○'} {c.name}{marks}",
+            f"{HOLLOW if c.hollow else '◆' if c.on_front else '○'} {c.name}{marks}",
             id={"type": "row", "key": c.key},
             className="row",
             **aria(pressed="false"),

@@ -65,6 +65,7 @@ def scatter(
     if x.key == "epsilon":
         for drawing, found in zip((shapes, notes), _bands(xs, x, theme, narrow), strict=True):
             drawing.extend(found)
+    notes += _released(snapshot, drawn, x, y, theme)
     layout = base_layout(
         theme,
         xaxis=_axis(x, drawn, xs, theme, narrow),
@@ -76,6 +77,18 @@ def scatter(
         **({"margin": {"l": 50, "r": 8, "t": 85, "b": 50}} if narrow else {}),
     )
     return {"data": [*traces, *lines], "layout": layout}
+
+
+def _released(snapshot: Snapshot, drawn: list[Candidate], x: Axis, y: Axis, theme: str) -> list[Figure]:
+    """Return an arrow at the settings that the released model has; [] if there is none, or none is drawn."""
+    release = snapshot.release
+    found = [c for c in drawn if release is not None and (c.point.trial, c.point.last) == (release.trial, True)]
+    return [
+        {axis: math.log10(c.value(of.key)) if of.log else c.value(of.key) for axis, of in (("x", x), ("y", y))}
+        | {"text": "<b>released</b>", "showarrow": True, "arrowhead": 2, "ax": 30, "ay": -50}
+        | {"standoff": 12, "font": {"color": THEMES[theme]["ink"]}, "arrowcolor": THEMES[theme]["ink"]}
+        for c in found
+    ]
 
 
 def _axis(axis: Axis, drawn: list[Candidate], values: list[float], theme: str, narrow: bool) -> Figure:
@@ -109,10 +122,12 @@ def _groups(
         "cmin": min(known),
         "cmax": max(known) if coloured else min(known) + 1,
     }
-    front = [c for c in drawn if c.key in inside and c.on_front]
+    front = [c for c in drawn if c.key in inside and c.on_front and not c.hollow]
+    noisy = [c for c in drawn if c.key in inside and c.hollow]
     groups = [
         ("outside the limits", [c for c in drawn if c.key not in inside], "x-thin-open", 7, 0.4),
         ("dominated", [c for c in drawn if c.key in inside and not c.on_front], "circle-open", 8, 0.65),
+        ("on the front by MIA within noise alone", noisy, "diamond-open", 11, 0.8),
     ]
     kinds = list(dict.fromkeys(modes.values()))
     for words, symbol in zip(kinds, itertools.cycle(_FRONT), strict=False):

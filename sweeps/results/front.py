@@ -16,7 +16,7 @@ from sweeps.config.space import SHAPE
 from sweeps.store.records import Point, TrialRecord
 from sweeps.text.figures import enumerated
 from trainables.config import TrialSpec
-from trainables.records.pareto import Metrics, deciding, non_dominated, objective_value
+from trainables.records.pareto import GUESSING, Metrics, deciding, non_dominated, objective_value
 
 
 def pareto_front(
@@ -58,9 +58,11 @@ def difference(one: Metrics, other: Metrics, objective: str) -> tuple[float, flo
     gap = 0.0 if a == b else a - b  # also if both are infinite
     if not all(f"{objective}_{side}" in metrics for side in ("lower", "upper") for metrics in (one, other)):
         return gap, gap
-    below = math.hypot(a - one[f"{objective}_lower"], other[f"{objective}_upper"] - b)
-    above = math.hypot(one[f"{objective}_upper"] - a, b - other[f"{objective}_lower"])
-    return gap - below, gap + above
+    least = GUESSING.get(objective, -math.inf)  # of the ends too, as of the values
+    (low, high), (other_low, other_high) = (
+        [max(metrics[f"{objective}_{side}"], least) for side in ("lower", "upper")] for metrics in (one, other)
+    )
+    return gap - math.hypot(a - low, other_high - b), gap + math.hypot(high - a, b - other_low)
 
 
 def lead_is_noise(
@@ -76,10 +78,36 @@ def lead_is_noise(
     Args:
         again: the figures of both whose difference is tested; None: `ahead` and `behind`.
     """
-    values = zip(objectives, objective_values(objectives, ahead), objective_values(objectives, behind), strict=True)
-    better = [name for name, a, b in values if a < b]
+    better = _leads(ahead, behind, objectives)
     one, other = again or (ahead, behind)
     return bool(better) and all(difference(one, other, name)[1] >= 0 for name in better)
+
+
+def _leads(ahead: Metrics, behind: Metrics, objectives: tuple[Objective, ...]) -> list[Objective]:
+    """Return the objectives in which `ahead` is better."""
+    values = zip(objectives, objective_values(objectives, ahead), objective_values(objectives, behind), strict=True)
+    return [name for name, a, b in values if a < b]
+
+
+def hollow(
+    front: Sequence[Point], objectives: tuple[Objective, ...], again: Mapping[str, Metrics] | None = None
+) -> set[str]:
+    """Return the names of the front's points that leakage within its noise alone keeps there.
+
+    Such a point is better than another one of the front in leakage alone, and its lead is noise.
+
+    Args:
+        again: as for `ties`.
+    """
+    figures = {p.name: deciding(p.metrics | (again or {}).get(p.name, {})) for p in front}
+
+    def leads_by_noise(point: Point, other: Point) -> bool:
+        leads = _leads(point.deciding, other.deciding, objectives)
+        return all(name.startswith("mia_") for name in leads) and lead_is_noise(
+            point.deciding, other.deciding, objectives, (figures[point.name], figures[other.name])
+        )
+
+    return {point.name for point in front if any(leads_by_noise(point, other) for other in front)}
 
 
 def ties(
