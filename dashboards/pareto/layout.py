@@ -219,9 +219,9 @@ def table() -> html.Section:
                 html.Button("Next →", id="next"),
             ),
             html.P(
-                f"◆ Pareto-optimal, {HOLLOW} the same, but only by a lead in MIA within its noise, ○ dominated, ~ tied with "
-                f"another within noise, ✎ has a note, {MARK} an ε of 1e4 or more: no formal guarantee. The head of a "
-                "column sorts, the button of a row selects.",
+                f"◆ Pareto-optimal, {HOLLOW} the same, but only by a lead in MIA within its noise, ○ dominated, ~ tied "
+                f"with another within noise, ✎ has a note, {MARK} an ε of 1e4 or more: no formal guarantee. The head "
+                "of a column sorts, the button of a row selects.",
                 id="table-key",
                 className="note",
             ),

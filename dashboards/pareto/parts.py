@@ -10,6 +10,7 @@ from dash import html
 from dashboards.pareto.data import Axis, Candidate, Limits, Snapshot, cost_key, is_number, text, within
 from dashboards.pareto.layout import aria, figures_row, figures_table
 from dashboards.pareto.style import varies
+from dashboards.pareto.view import references
 from sweeps.config.parts import metric_of
 from sweeps.results.confirmed import seeds_words
 from sweeps.text.columns import HOLLOW, HOLLOW_WORDS, tpr_cell
@@ -92,6 +93,13 @@ def colour_line(snapshot: Snapshot, colour: Axis) -> str:
     measured = any(candidate.interval(colour.key) for candidate in found)
     alike = f"do not differ in {colour.label} by more than noise" if measured else f"hardly differ in {colour.label}"
     return f"All points have one colour, since they {alike}. "
+
+
+def lines_line(snapshot: Snapshot, x: Axis, y: Axis) -> str:
+    """Return a sentence on the values of a chart's dashed and dotted lines; "" if it has none."""
+    found = [(axis, *line) for axis in (x, y) for line in references(snapshot, axis)]
+    lines = [f"{axis.label.partition(' (')[0]} of {name}: {text(axis, value)}" for axis, name, value, _ in found]
+    return f"{'; '.join(lines)}. " if lines else ""
 
 
 def hint(x: Axis, y: Axis) -> str:

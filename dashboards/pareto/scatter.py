@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 
-from dashboards.pareto.data import Axis, Candidate, Limits, Snapshot, text, within
+from dashboards.pareto.data import Axis, Candidate, Limits, Snapshot, within
 from dashboards.pareto.dense import MANY, dense, label, legend
 from dashboards.pareto.style import (
     SCALES,
@@ -127,7 +127,7 @@ def _groups(
     groups = [
         ("outside the limits", [c for c in drawn if c.key not in inside], "x-thin-open", 7, 0.4),
         ("dominated", [c for c in drawn if c.key in inside and not c.on_front], "circle-open", 8, 0.65),
-        ("on the front by MIA within noise alone", noisy, "diamond-open", 11, 0.8),
+        *([("on the front by MIA within noise alone", noisy, "diamond-open", 11, 0.8)] if noisy else []),
     ]
     kinds = list(dict.fromkeys(modes.values()))
     for words, symbol in zip(kinds, itertools.cycle(_FRONT), strict=False):
@@ -243,19 +243,16 @@ def _reference_lines(snapshot: Snapshot, x: Axis, y: Axis, theme: str) -> tuple[
     The traces are empty. They put the lines' names into the legend, where they cover no point.
     """
     shapes: list[Figure] = []
-    names: dict[str, list[str]] = {}
     looks: dict[str, Figure] = {}
     for axis, along, across in ((x, "x", "y"), (y, "y", "x")):
         for name, value, dash in references(snapshot, axis):
             looks[name] = {"dash": dash, "width": 1.5, "color": THEMES[theme]["muted"]}
-            names.setdefault(name, []).append(f"{axis.label.partition(' (')[0]} {text(axis, value)}")
             refs = {f"{across}ref": "paper", f"{along}ref": along}
             shapes.append(
                 {"type": "line", f"{along}0": value, f"{along}1": value, f"{across}0": 0, f"{across}1": 1}
                 | {"line": looks[name], "layer": "below", **refs}
             )
     return shapes, [
-        {"type": "scatter", "mode": "lines", "x": [None], "y": [None], "hoverinfo": "skip", "line": looks[name]}
-        | {"name": f"{name}: {', '.join(values)}"}
-        for name, values in names.items()
+        {"type": "scatter", "mode": "lines", "x": [None], "y": [None], "hoverinfo": "skip", "line": look, "name": name}
+        for name, look in looks.items()
     ]

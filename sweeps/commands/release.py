@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -290,12 +291,11 @@ def _chosen(sweep: Sweep) -> Point:
     found = [point for trial in sweep.trials() for point in trial.points if point.last]
     if not found:
         raise UserError(f"name = {sweep.name!r} has no complete trial to choose from")
-    recipe, least = sweep.recipe, min(point.metrics["epsilon"] for point in found)
-    if recipe.target is None:  # each trial has its own ε
-        found = [point for point in found if point.metrics["epsilon"] <= recipe.edp.epsilon]
-    if not found:
+    most = sweep.recipe.edp.epsilon or math.inf  # of every trial where it is the target
+    if not (within := [point for point in found if point.metrics["epsilon"] <= most]):
+        least = epsilon_text(min(point.metrics["epsilon"] for point in found))
         raise UserError(
-            f"edp.epsilon = {recipe.edp.epsilon:g}: no trial has so small an ε (the smallest: {epsilon_text(least)}), "
-            f"so nothing is released; allowed: more trials, as {sweep.command('resume', '--trials', '10')}"
+            f"edp.epsilon = {most:g}: no trial has so small an ε (the smallest: {least}), so nothing is released; "
+            f"allowed: more trials, as {sweep.command('resume', '--trials', '10')}"
         )
-    return min(found, key=lambda point: point.metrics["ser"])
+    return min(within, key=lambda point: point.metrics["ser"])

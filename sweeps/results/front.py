@@ -177,13 +177,13 @@ def _in_order(points: Iterable[Point]) -> list[Point]:
 
 
 def clip_words(spec: TrialSpec) -> str:
-    """Return a configuration's clipping in words: `one clip an utterance`, `8 clips a step`, `no clip`."""
+    """Return a configuration's clipping in words: `per-utterance clipping`, `8 averages clipped a step`, `no clip`."""
     if spec.training.method == "sgd":
         return "no clip"
     if spec.training.method == "dpsgd":
-        return f"one clip {'a user' if spec.edp.unit == 'user' else 'an utterance'}"
+        return f"per-{'user' if spec.edp.unit == 'user' else 'utterance'} clipping"
     clips = spec.training.micro_batches
-    return f"{clips} clip{'s' * (clips > 1)} a step"
+    return f"{clips} average{'s' * (clips > 1)} clipped a step"
 
 
 def clip_modes(front: Sequence[Point]) -> dict[str, str]:

@@ -77,7 +77,6 @@ def test_the_default_space_is_the_papers() -> None:
         ("training.batch_size=60", ["batch_size = 60", "micro_batches = 8"]),
         ("training.method=sgd", ["training.method = sgd", "allowed: edp, dpsgd"]),
         ("edp.alpha=paper", ["edp.alpha = paper", "log10_epsilon_paper"]),
-        ("edp.epsilon=8 space.z0.uniform=[0.5,1]", ["space.z0", "edp.epsilon = 8", "space.z0=null"]),
         ("edp.epsilon=8 space.edp.alpha.choice=[fixed,paper]", ["space.edp.alpha: paper has an infinite epsilon"]),
         ("space.epsilon.choice=[1,8] epsilon_budget=0.5", ["space.epsilon = 1, 8 is over epsilon_budget = 0.5"]),
         ("space.training.epochs.choice=[1,true]", ["training.epochs = true", "no number"]),
