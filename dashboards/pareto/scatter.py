@@ -26,6 +26,8 @@ _INTERVALS = 60
 """The size of the largest front whose intervals are drawn; more intervals would hide each other."""
 _FRONT = ("diamond", "square", "star", "hexagon")
 """The marks of the front, one for each clipping mode."""
+_DOMINATED = ("circle-open", "square-open")
+"""The marks of dominated candidates, in the same order; `assets/dense.js` draws them too."""
 _TINTS = ("rgba(56,158,92,0.20)", "rgba(56,158,92,0.09)", "rgba(128,128,128,0.10)", "rgba(128,128,128,0.22)")
 
 
@@ -52,7 +54,7 @@ def scatter(
     view = view_of(snapshot, x, y, limits)
     x, y, drawn = view.x, view.y, view.drawn
     inside = {c.key for c in drawn if within(snapshot, c, limits)}
-    modes = clip_modes([c.point for c in snapshot.front])
+    modes = clip_modes([c.point for c in drawn])
     traces = _groups(drawn, inside, modes, x, y, colour, theme, narrow)
     others = [c for c in beside.front if is_drawn(c, x) and is_drawn(c, y)] if beside is not None else []
     if beside is not None:
@@ -110,8 +112,8 @@ def _groups(
 ) -> list[Figure]:
     """Return a trace for each group of candidates, and one for the colour bar.
 
-    The groups are those outside the limits, the dominated ones, and the front by clipping mode. `modes` maps the
-    front's points to their modes.
+    The groups are those outside the limits, the dominated ones and the front, each by clipping mode, and the front's
+    hollow points. `modes` maps candidates to their modes.
     """
     t = THEMES[theme]
     shades = {c.key: shade_of(c, colour) for c in drawn}
@@ -126,13 +128,14 @@ def _groups(
     noisy = [c for c in drawn if c.key in inside and c.hollow]
     groups = [
         ("outside the limits", [c for c in drawn if c.key not in inside], "x-thin-open", 7, 0.4),
-        ("dominated", [c for c in drawn if c.key in inside and not c.on_front], "circle-open", 8, 0.65),
         *([("on the front by MIA within noise alone", noisy, "diamond-open", 11, 0.8)] if noisy else []),
     ]
-    kinds = list(dict.fromkeys(modes.values()))
-    for words, symbol in zip(kinds, itertools.cycle(_FRONT), strict=False):
-        name = f"Pareto-optimal: {words}" if len(kinds) > 1 else "Pareto-optimal"
-        groups.append((name, [c for c in front if modes[c.key] == words], symbol, 13, 1.0))
+    dominated = [c for c in drawn if c.key in inside and not c.on_front]
+    kinds = list(dict.fromkeys(modes[c.key] for c in drawn)) or [""]
+    for words, symbol, mark in zip(kinds, itertools.cycle(_DOMINATED), itertools.cycle(_FRONT), strict=False):
+        which = f": {words}" if len(kinds) > 1 else ""
+        groups.append((f"dominated{which}", [c for c in dominated if modes[c.key] == words], symbol, 8, 0.65))
+        groups.append((f"Pareto-optimal{which}", [c for c in front if modes[c.key] == words], mark, 13, 1.0))
     many = len(drawn) - len(front) > MANY
     traces: list[Figure] = []
     for name, members, symbol, size, opacity in groups:

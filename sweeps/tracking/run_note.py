@@ -123,10 +123,11 @@ def trials_page(experiment: str, sweep: str) -> str:
 def trials_view(sweep: str, recipe: Recipe) -> str:
     """Return the view of a sweep's trials that MLflow keeps with its experiment: which runs, by which columns.
 
-    It is what MLflow's own button for sharing a view would write.
+    It is what MLflow's own button for sharing a view would write. Its columns are those that a window of 1600 pixels
+    has room for: the mechanism's settings are the first dimensions.
     """
-    metrics = ("valid_ser", "ser", "mia_auc", TPR, "epsilon")
-    columns = [f"metrics.`{name}`" for name in metrics] + [f"params.`{name}`" for name in recipe.dimensions]
+    metrics = ("valid_ser", "valid_mia_auc", "epsilon")
+    columns = [f"metrics.`{name}`" for name in metrics] + [f"params.`{name}`" for name in [*recipe.dimensions][:5]]
     view = {"searchFilter": _trials_of(sweep), **_SORTED, "orderByAsc": True, "selectedColumns": columns}
     view |= {"startTime": "ALL", "lifecycleFilter": "Active", "datasetsFilter": [], "modelVersionFilter": "All Runs"}
     return json.dumps(view)

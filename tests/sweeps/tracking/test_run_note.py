@@ -60,7 +60,7 @@ def test_the_links_find_exactly_the_front_the_trials_and_what_was_picked(sweep: 
         assert urlsplit(address).path == f"/experiments/{experiment.experiment_id}/runs"
         if "viewStateShareKey" in query:
             query = json.loads(experiment.tags[f"mlflow.sharedViewState.{query['viewStateShareKey']}"])
-            assert {"metrics.`valid_ser`", "metrics.`mia_auc`", "params.`z0`"} < set(query["selectedColumns"])
+            assert {"metrics.`valid_ser`", "metrics.`valid_mia_auc`", "params.`z0`"} < set(query["selectedColumns"])
         found = client.search_runs(
             [experiment.experiment_id], query["searchFilter"], order_by=[f"{query['orderByKey']} ASC"]
         )
