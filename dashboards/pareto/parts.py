@@ -114,9 +114,9 @@ def dominated_note(snapshot: Snapshot, candidate: Candidate) -> str:
     """Return a sentence on a candidate's place: on the front, dominated, or tied."""
     names = ", ".join(snapshot.candidates[key].name for key in candidate.tied_with)
     if candidate.on_front:
-        words = "Pareto-optimal: nothing measured is better in one objective without being worse in another."
+        words = "Pareto-optimal: every point that is better in one objective is worse in another."
         if len(snapshot.recipe.search.objectives) == 1:
-            words = "Pareto-optimal: nothing measured is better in the one objective."
+            words = "Pareto-optimal: it is the best in the one objective."
         if candidate.hollow:
             return f"{HOLLOW} {HOLLOW_WORDS[0].upper()}{HOLLOW_WORDS[1:]}: see {names}."
         return f"{words} ~ Its lead over {names} is within noise." if names else words
