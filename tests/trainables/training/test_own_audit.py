@@ -30,6 +30,7 @@ def test_a_private_trial_reads_its_noise_and_its_model_is_the_same_without(corpu
     assert 0.9 < result.metrics["noise_factor_at_least"] < result.metrics["noise_factor_at_most"] < 1.1
     written = json.loads((tmp_path / "with" / "audit.json").read_text())
     assert written.pop("audit_alarm") is None
+    assert all(0.8 < most < 1.6 for most in written.pop("layers").values())
     assert written == {name: result.metrics[name] for name in KEYS}
     reason = {"not_read": "training.audit is off"}
     assert json.loads((tmp_path / "without" / "audit.json").read_text()) == reason
@@ -45,6 +46,7 @@ def test_a_trial_that_was_killed_reads_what_an_uninterrupted_one_reads(corpus: P
     resumed = run_workers(epochs_run, 2, cut)[0]
     assert resumed[0] == [3]
     assert {k: resumed[1].metrics[k] for k in KEYS} == {k: whole.metrics[k] for k in KEYS}
+    assert (cut.output / "audit.json").read_text() == (tmp_path / "whole" / "audit.json").read_text()
     for path in cut.output.rglob("*"):
         if path.is_file() and not path.name.startswith("checkpoint"):
             assert key.encode() not in path.read_bytes(), f"the coins' key is in {path.name}"
