@@ -204,6 +204,6 @@ def _caption(
         + ("~: within the noise of its measurement. " if tied else "")
         + ("MIA TPR: at the FPR beside it, at most 1 %, by a shadow model without privacy. " if rare else "")
         + ("SER above 100 %: more errors than there are slots and intents. " if above else "")
-        + epsilon_legend(metrics)
+        + epsilon_legend()
         + users_notes(metrics)
     )

@@ -101,7 +101,7 @@ def run_trial(job: TrialJob, report: Report) -> TrialResult | None:
         if stop is not None and not stop.measure:
             raise TrialLeft(stop.reason)
         read = _read_audit(trainer, job, objects)
-        final = final_metrics(released, corpus, job, device, objects, trainer.guarantee)
+        final = final_metrics(released, corpus, job, device, objects)
         if rank == 0:
             write_model(job.output, contents(released, corpus), trainer.guarantee)
         earlier = earlier_epochs(released, corpus, job, device, objects, log)
