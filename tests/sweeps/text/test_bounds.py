@@ -65,12 +65,8 @@ def test_no_text_shows_less_than_an_epsilon(epsilon: float) -> None:
 def test_no_text_shows_more_than_an_audit_has_proved(audited: float) -> None:
     metrics: dict[str, Any] = {"epsilon_audited": audited, "epsilon": 8.0, "epsilon_paper": 4.0, "delta": 5e-4}
     texts = [least_epsilon(audited), epsilon_words(metrics)[-1], epsilon_figure(metrics).data[0].text[0]]
-    read = {
-        "epsilon_read": audited,
-        "epsilon_read_upper": math.inf,
-        "noise_factor_at_least": 0,
-        "noise_factor_at_most": 9,
-    }
+    read = {"epsilon_read": audited, "epsilon_read_upper": 1e9}
+    read |= {"noise_factor_at_least": 0.0, "noise_factor_at_most": 9.0}
     texts += [read_text(read), privacy_tags(spec(), metrics | read, None)["epsilon_read"]]
     for words in texts:
         shown = numbers(words)[0]
