@@ -41,9 +41,7 @@ def test_a_terminal_shows_states_objectives_and_gpu_seconds() -> None:
 def test_elsewhere_there_are_plain_lines() -> None:
     lines = watched(terminal=False).splitlines()
     assert lines[0].startswith("trial 0 running: C 1, z0 0.1, decay none")
-    assert lines[1].startswith(
-        "trial 0 complete: validation SER 20.0%, MIA AUC 0.550, ε honest 15, ε paper 4, 40 s; 1"
-    )
+    assert lines[1].startswith("trial 0 complete: validation SER 20.0%, MIA AUC 0.550, ε honest 15, ε paper 4, 40 s; 1")
     assert lines[3] == "trial 1 interrupted: saved after epoch 0 of 3"
 
 
