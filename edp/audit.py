@@ -12,6 +12,7 @@ sums tell the noise, in units of the ledger's.
 | signs `steady`: + in each step | noise that is too small; noise that repeats, in their spread |
 | signs `flip`: + and − in turn | noise that is used twice: it cancels |
 | quietest step | noise that is missing in some steps |
+| pairs of steps in each layer (`edp.layer_noise`) | noise that is missing or too small in one layer |
 
 With micro-batches of several examples a canary is a micro-batch of its own: +C with coin 1, −C with coin 0, which is as
 far as one example moves a clipped mean. With users as the unit it is a user.
@@ -20,9 +21,9 @@ far as one example moves a clipped mean. With users as the unit it is a user.
 so all that is read is independent of the data. The weights are bit by bit those of the same training without the audit
 (on a GPU, where noise is drawn for all tensors at once: equal in law).
 
-**Not seen**: noise that is missing in some layers of the model alone (that needs directions in each layer's weights);
-norms that a recorder computes wrongly, since a canary states its length; a model that mixes examples; noise that can be
-predicted; rounding; a mistake in what accountant and audit share.
+**Not seen**: norms that a recorder computes wrongly, since a canary states its length; a model that mixes examples;
+noise that can be predicted; too little noise in one layer whose gradients change by more from step to step; rounding; a
+mistake in what accountant and audit share.
 
 **Assumed**: the noise is Gaussian, and each step's is independent of the others', but for what the table shows.
 
@@ -33,7 +34,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -41,6 +43,7 @@ import torch
 from numpy.typing import NDArray
 
 from edp.keyed import derived_key, numbers, words
+from edp.layer_noise import LayerNoise, LayerScores
 from edp.ledger import Ledger
 from edp.mechanism import Mechanism
 from edp.sampling import Indices, steps_at_rate
@@ -90,14 +93,19 @@ class Audit:
         self.steps: int = 0 if state is None else state["steps"]
         """Number of steps that the scores hold."""
         self._drawn: Sequence[Indices] = ()
+        self._begun = state["layers"] if state is not None else None
+        self.layers: LayerNoise | None = None
+        """The noise of each layer, once a hook has given the model (`watch`)."""
 
     def state(self) -> dict[str, Any]:
         """Return the key and the scores so far, for a checkpoint."""
         scores = {"total": self._total.cpu(), "quietest": self._quietest.cpu(), "steps": self.steps}
-        return {"key": self._key.hex(), **scores}
+        return {"key": self._key.hex(), "layers": self.layers.state() if self.layers else self._begun, **scores}
 
-    def to(self, device: torch.device) -> None:
-        """Move all tensors to a device."""
+    def watch(self, sizes: Sequence[int], layer: Sequence[int], names: Sequence[str], device: torch.device) -> None:
+        """Watch the noise of a model's layers, and move all tensors to its device. See `edp.layer_noise.LayerNoise`."""
+        self.layers = LayerNoise(self._key, sizes, layer, names, self._begun)
+        self.layers.to(device)
         self._coin, self._flip = self._coin.to(device), self._flip.to(device)
         self._total, self._quietest = self._total.to(device), self._quietest.to(device)
 
@@ -145,7 +153,8 @@ class Audit:
     def scores(self) -> Scores:
         """Return what a reading needs. Waits for a GPU."""
         total, coin, flip = (x.cpu().numpy() for x in (self._total, self._coin, self._flip))
-        return Scores(total, coin, flip, float(self._quietest), self.steps)
+        layers = self.layers.scores() if self.layers is not None else None
+        return Scores(total, coin, flip, float(self._quietest), self.steps, layers)
 
 
 @dataclass(frozen=True)
@@ -158,6 +167,25 @@ class Scores:
     quietest: float
     """The noise of the step with the least, over the ledger's."""
     steps: int
+    layers: LayerScores | None = None
+
+    def save(self, file: Path) -> None:
+        """Write the scores, about 100 kB, from which anyone who has them and the ledger repeats the reading."""
+        layers = asdict(self.layers) if self.layers is not None else {}
+        own = {name: value for name, value in vars(self).items() if name != "layers"}
+        with file.open("wb") as stream:
+            np.savez_compressed(stream, **own, **{f"layer_{name}": value for name, value in layers.items()})
+
+    @classmethod
+    def load(cls, file: Path) -> Scores:
+        """Return the scores that `save` wrote."""
+        with np.load(file) as found:
+            own = {name: found[name] for name in ("total", "coin", "flip")}
+            layers = {name.removeprefix("layer_"): found[name] for name in found.files if name.startswith("layer_")}
+            if layers:
+                layers |= {"names": tuple(layers["names"].tolist()), "pairs": int(layers["pairs"])}
+            read = LayerScores(**layers) if layers else None
+            return cls(**own, quietest=float(found["quietest"]), steps=int(found["steps"]), layers=read)
 
 
 @dataclass(frozen=True)
@@ -175,6 +203,8 @@ class AuditReading:
     noise_factor_at_least: float
     audit_alarm: str | None
     """What is wrong, in a sentence: at level 1e-6 the noise is not the ledger's."""
+    layers: dict[str, float]
+    """The noise of each layer is at most this, with 95 % confidence each; gradients that change make it larger."""
 
 
 def read_audit(scores: Scores, ledger: Ledger, delta: float) -> AuditReading:
@@ -193,7 +223,9 @@ def read_audit(scores: Scores, ledger: Ledger, delta: float) -> AuditReading:
     least, most, alarm = read_noise(scores, ledger)
     c = composition_of(ledger)
     lower, upper = (epsilon_of(with_noise(c, factor), delta) for factor in (most, least))
-    return AuditReading(lower, upper, most, least, alarm)
+    watched = scores.layers if scores.layers is not None and scores.layers.pairs else None
+    layers = zip(watched.names, watched.at_most(1 - CONFIDENCE).tolist(), strict=True) if watched is not None else ()
+    return AuditReading(lower, upper, most, least, alarm, dict(layers))
 
 
 def read_noise(scores: Scores, ledger: Ledger) -> tuple[float, float, str | None]:
@@ -208,7 +240,7 @@ def read_noise(scores: Scores, ledger: Ledger) -> tuple[float, float, str | None
         raise ValueError(f"the audit scored {scores.steps} steps, and the ledger has {ledger.steps}")
     expected = _Expected.of(ledger)
     views = {"all": np.ones_like(scores.flip), "steady": ~scores.flip, "flipping": scores.flip}
-    level = ALARM / (3 * len(views) + 1)  # of each of the tests below
+    level = ALARM / 2 / (3 * len(views) + 1)  # of each of the tests below; the layers' have the other half
     found: dict[str, str] = {}  # by the kind of test: the first view of those that see it
     df = int((~scores.coin).sum())
     # The least of all steps: each has a share of the level.
@@ -223,6 +255,8 @@ def read_noise(scores: Scores, ledger: Ledger) -> tuple[float, float, str | None
             found.setdefault("low", f"noise is missing or cancels: {noise}")
         if chi2.sf(view.df * view.spread**2, view.df) < level:
             found.setdefault("high", f"noise repeats: {noise}")
+    if scores.layers is not None and (layers := scores.layers.alarms(ALARM / 2)):
+        found["layers"] = "; ".join(layers[:3]) + (f"; and {len(layers) - 3} more layers" if len(layers) > 3 else "")
     view = _View(scores.total, scores.coin, expected)
     least, most = (view.bound(1 - CONFIDENCE, above=above) for above in (False, True))
     return least, most, f"audit: {'; '.join(found.values())}" if found else None

@@ -298,7 +298,7 @@ class EDPHook:
         canary_sum = self._canary_sum()
         self._add_noise(buffer, [*gradients, *canary_sum], clip_factor)
         self._pending.move_to(gradients)  # after the noise, whose kernel applies the clip factor to the bucket alone
-        self._read_canaries(canary_sum)
+        self._read_noise(canary_sum, gradients)
         self._move_clip()
         self._record_step(buffer)
         return self._all_reduce(buffer)  # aggregate
@@ -341,7 +341,8 @@ class EDPHook:
             raise UserError(why)
         if audit.steps != self.ledger.steps:
             raise ValueError(f"the audit scored {audit.steps} steps, and the ledger has {self.ledger.steps}")
-        audit.to(device)
+        sizes = [p.numel() for p in self.parameters]
+        audit.watch(sizes, self.layer.tolist(), self.layer_names, device)
 
     def _canary_sum(self) -> list[torch.Tensor]:
         """Return zeros for the canaries' sum, of the parameters' type; nothing without an audit."""
@@ -356,14 +357,18 @@ class EDPHook:
             )
         self.audit.draw(canaries)
 
-    def _read_canaries(self, noisy_sum: list[torch.Tensor]) -> None:
-        """Add this worker's canaries to its share of the noise, reduce, and score."""
-        for noisy in noisy_sum:
+    def _read_noise(self, canary_sum: list[torch.Tensor], gradients: list[torch.Tensor]) -> None:
+        """Add this worker's canaries to its share of the noise, reduce with the watched coordinates, and score."""
+        for noisy in canary_sum:
             assert self.audit is not None
+            assert self.audit.layers is not None
             own = self.audit.gradient(self.mechanism, dist.get_rank(self.group), self.clip.factors)
             noisy += own.to(noisy.dtype) / self.micro_batches
-            dist.all_reduce(noisy, group=self.group)
-            self.audit.score(self.mechanism, noisy)
+            both = torch.cat([noisy, self.audit.layers.watched(gradients)])
+            dist.all_reduce(both, group=self.group)
+            self.audit.score(self.mechanism, both[: len(noisy)])
+            std = self.mechanism.noise_std()
+            self.audit.layers.score(both[len(noisy) :], [std * s for s in self.noise.shape[: len(gradients)]])
 
     def _move_clip(self) -> None:
         """Set the next step's clip from a noisy count over all workers, if `clip = quantile`."""

@@ -18,7 +18,7 @@ from sweeps.store.picks import read_notes
 from sweeps.store.plans import Plan, plan_of, released
 from sweeps.store.records import Point, SweepRecord, TrialRecord
 from sweeps.store.sweep import Sweep
-from sweeps.text.figures import epsilon_cell, least_epsilon
+from sweeps.text.figures import epsilon_cell
 from trainables.records.pareto import Metrics, dominates
 
 Limits = dict[str, float]
@@ -58,7 +58,6 @@ METRICS = (
     Axis("epsilon", "ε (honest)", log=True, better="lower"),
     Axis("epsilon_user", "ε (of a user)", log=True, better="lower"),
     Axis("epsilon_paper", "ε (as the paper reckons)", log=True, better="lower"),
-    Axis("epsilon_audited", "ε (audited, at least)", log=True, better="lower"),
     Axis("intent_accuracy", "Intent accuracy", better="higher", percent=True),
     Axis("slot_f1", "Slot F1", better="higher", percent=True),
     Axis("valid_mia_tpr_at_1pct_fpr", "MIA TPR at 1% FPR (validation)", better="lower", percent=True),
@@ -312,15 +311,13 @@ def within(snapshot: Snapshot, candidate: Candidate, limits: Limits) -> bool:
 
 
 def text(axis: Axis, value: Any) -> str:
-    """Format a value: an ε rounded up, an audited one down. An ε that guarantees nothing is marked."""
+    """Format a value: an ε rounded up. An ε that guarantees nothing is marked."""
     if isinstance(value, bool):
         return str(value).lower()
     if not isinstance(value, int | float):
         return str(value)
     if math.isnan(value):
         return "–"
-    if axis.key == "epsilon_audited":
-        return f"≥ {least_epsilon(value)}"
     if axis.key.startswith("epsilon"):
         return epsilon_cell(value)
     if axis.percent:

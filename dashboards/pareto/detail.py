@@ -16,13 +16,13 @@ from sweeps.text.figures import NO_GUARANTEE, epsilon_cell, least_epsilon, point
 
 
 def epsilons(candidate: Candidate, theme: str) -> Figure:
-    """Draw a candidate's bounds on ε as ranges on a logarithmic axis: audited, honest, and by the paper's formula."""
+    """Draw a candidate's bounds on ε as ranges on a logarithmic axis: read, honest, and by the paper's formula."""
     t = THEMES[theme]
     rows = [
         ("paper: at most", candidate.metrics.get("epsilon_paper", math.nan), "most"),
         ("of a user: at most", candidate.metrics.get("epsilon_user", math.nan), "most"),
         ("honest: at most", candidate.metrics.get("epsilon", math.nan), "most"),
-        ("audited: at least", candidate.metrics.get("epsilon_audited", math.nan), "least"),
+        ("read: at least", candidate.metrics.get("epsilon_read", math.nan), "least"),
     ]
     rows = [row for row in rows if not math.isnan(row[1])]
     finite = [max(v, 1e-3) for _, v, _ in rows if math.isfinite(v)] or [1.0]

@@ -15,13 +15,14 @@ from sweeps.config.parts import metric_of
 from sweeps.results.confirmed import seeds_words
 from sweeps.text.columns import HOLLOW, HOLLOW_WORDS, tpr_cell
 from sweeps.text.figures import (
-    audit_words,
     enumerated,
     epsilon_text,
     labels_remark,
+    noise_read_words,
     permitted_words,
     points_apart,
     privacy_statement,
+    read_text,
     shadow_words,
 )
 
@@ -172,7 +173,9 @@ def _leak_lines(candidate: Candidate, shadow: str) -> list[str]:
         lines.append(f"The attack's TPR: {found} FPR, by {shadow_words(shadow)}.")
     if permitted := permitted_words(metrics):
         lines.append(f"{permitted[0].upper()}{permitted[1:]}.")
-    return lines + [f"Audit: {words}." for words in audit_words(metrics)]
+    if read := noise_read_words(metrics):
+        lines.append(f"Audit: {read}.")
+    return lines
 
 
 def _change(axis: Axis, value: float, baseline: float | None) -> str:
@@ -209,8 +212,10 @@ def table(snapshot: Snapshot, members: list[Candidate], key: str | None, descend
     columns = [a for a in snapshot.axes.values() if a.key not in left_out]
     arrow = "▼" if descending else "▲"
     order = "descending" if descending else "ascending"
-    heads = [
-        html.Th(
+    read = any("epsilon_read" in c.metrics for c in members)
+    heads: list[Any] = []
+    for axis in columns:
+        head = html.Th(
             html.Button(
                 axis.short + (f" {arrow}" if axis.key == key else ""),
                 id={"type": "head", "key": axis.key},
@@ -220,8 +225,7 @@ def table(snapshot: Snapshot, members: list[Candidate], key: str | None, descend
             scope="col",
             **aria(sort=order if axis.key == key else "none"),
         )
-        for axis in columns
-    ]
+        heads += [head, "ε (read)"] if read and axis.key == "epsilon" else [head]
     rows = []
     for c in members:
         marks = (" ~" if c.tied_with else "") + (" ✎" if c.key in snapshot.notes else "")
@@ -232,6 +236,9 @@ def table(snapshot: Snapshot, members: list[Candidate], key: str | None, descend
             **aria(pressed="false"),
         )
         # `value` draws an ε of 0 as 1e-12; the table shows 0.
-        cells = (text(axis, c.metrics.get(axis.key, c.value(axis.key))) for axis in columns)
+        cells: list[str] = []
+        for axis in columns:
+            cells.append(text(axis, c.metrics.get(axis.key, c.value(axis.key))))
+            cells += [read_text(c.metrics)] if read and axis.key == "epsilon" else []
         rows.append(figures_row(button, *cells))
     return figures_table(["configuration", *heads], rows, "members", **aria(describedby="table-key"))

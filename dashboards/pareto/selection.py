@@ -82,14 +82,12 @@ def selection(app: Dash, source: Source, mlflow: str | None, tracking_uri: str |
             hint = hint if advice.point else f"{advice.why} {hint}"
             return "Nothing selected", hint, blank(theme), "", blank(theme), True, True, True
         url = source.run_page(mlflow, candidate.point.run_id, tracking_uri) if mlflow else None
-        audited = "epsilon_audited" in candidate.metrics
         curves = detail.curves(found.curves.get(candidate.point.trial, ()), candidate.point.epoch, theme)
-        note = "" if audited else "No audit was run, so there is no lower bound. "
         return (
             candidate.name,
             parts.details(found, candidate, url),
             detail.epsilons(candidate, theme),
-            note + "Grey: 10,000 or more is no formal guarantee. The paper's figure does not bound the mechanism "
+            "Grey: 10,000 or more is no formal guarantee. The paper's figure does not bound the mechanism "
             "that ran; docs/privacy.md explains why.",
             curves,
             not curves["data"],

@@ -39,14 +39,14 @@ from sweeps.store.sweep import Sweep
 from sweeps.text.columns import HOLLOW, HOLLOW_WORDS, TPR, tpr_cell
 from sweeps.text.figures import (
     NO_GUARANTEE,
-    audit_words,
-    audited_text,
     ends_early,
     epsilon_cell,
     epsilon_text,
+    noise_read_words,
     params_text,
     permitted_words,
     points_apart,
+    read_text,
     shadow_words,
     tpr_text,
     user_cell,
@@ -56,7 +56,7 @@ from sweeps.text.paths import check_output, output
 from sweeps.tracking.remembered import tracked_accounts
 from sweeps.tracking.run_tags import environment_tags
 from sweeps.tracking.tracker import Tracker
-from trainables.config import BERTSpec, CanariesSpec, CLCSpec, CorpusSpec, TrialSpec
+from trainables.config import BERTSpec, CLCSpec, CorpusSpec, TrialSpec
 from trainables.corpora import is_generated
 from trainables.features.encoded_corpus import EncodedCorpus
 from trainables.records.files import atomic_write, read_json_if_any, reading
@@ -123,7 +123,8 @@ def _template() -> Any:
         "percent": "{:.1%}".format,
         "utility": utility_words,
         "share": "{:.3f}".format,
-        "audited": audited_text,
+        "read": read_text,
+        "noise_read": noise_read_words,
         "user": user_cell,
         "tpr": tpr_text,
         "tpr_cell": tpr_cell,
@@ -175,7 +176,7 @@ def _facts(
         "rare": TPR in objectives,
         "models": len(points),
         "users": any("epsilon_user" in point.metrics for point in (*front, subject.model)),
-        "audits": any("epsilon_audited" in point.metrics for point in front),
+        "audits": any("epsilon_read" in point.metrics for point in front),
         "counts": {s: sum(t.state == s for t in trials) for s in ("complete", "stopped", "failed", "refused")},
         "searched": ", ".join(recipe.dimensions),
         "cost_of_sweep_to_a_user": epsilon_user_of_sweep(sweep, trials),
@@ -237,7 +238,6 @@ def _about_subject(
         versions=versions,
     )
     topics = questions(known)
-    as_picked = spec.model_copy(update={"canaries": CanariesSpec()})  # `edp-sweep pick` leaves them out
     return {
         "chosen": model,
         "choice": subject.choice,
@@ -259,12 +259,11 @@ def _about_subject(
         "attacks": attacks,
         "compared": compared,
         "permitted": permitted_words(model.metrics),
-        "audit": audit_words(model.metrics),
         "shadow": shadow_words(spec.shadow.corpus.name),
         "roc": Markup(roc_svg(curves)) if curves else None,
         "versions": versions,
         "confirmed": confirmed,
-        "config": yaml.safe_dump(as_picked.model_dump(mode="json"), sort_keys=False),
+        "config": yaml.safe_dump(spec.model_dump(mode="json"), sort_keys=False),
     }
 
 
@@ -323,7 +322,6 @@ def _corpus(prepared: Prepared | None, spec: CorpusSpec) -> dict[str, Any] | Non
         "sizes": sizes,
         "intents": len(corpus.labels.intents) if corpus.labels.has_intents else 0,
         "slots": len(corpus.labels.tags) // 2,
-        "canaries": corpus.planted,
         "synthetic": is_generated(spec),
         "users": corpus.number_of_users,
         "digest": corpus.digest[:16],

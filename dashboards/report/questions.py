@@ -18,7 +18,6 @@ from sweeps.registry.card import NEIGHBOURS
 from sweeps.store.records import Point
 from sweeps.text.figures import (
     NO_GUARANTEE,
-    audited_text,
     delta_words,
     ends_early,
     epsilon_text,
@@ -98,7 +97,6 @@ def questions(known: Known) -> list[tuple[str, list[Answer]]]:
     """Return the questions with their answers, by topic."""
     environment = Environment(undefined=StrictUndefined)  # plain text, which the page escapes
     environment.filters |= {
-        "audited": audited_text,
         "noise_read": noise_read_words,
         "epsilon": epsilon_text,
         "number": number,

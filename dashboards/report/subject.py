@@ -10,7 +10,6 @@ from typing import NamedTuple
 from mlflow.exceptions import MlflowException
 
 from edp.spec import UserError
-from sweeps.config.canaries import covered_ledger, covered_metrics, uncovered
 from sweeps.config.loading import load_config
 from sweeps.results.cost import choice_of
 from sweeps.results.recommendation import choose, largest_epsilon, named_point, picked_spec, recommended
@@ -19,7 +18,7 @@ from sweeps.store.plans import released
 from sweeps.store.records import Point, known_ledger
 from sweeps.store.storage import train_line
 from sweeps.store.sweep import Sweep
-from sweeps.text.figures import canaries_remark, epsilon_text
+from sweeps.text.figures import epsilon_text
 from sweeps.tracking.run_tags import WEIGHTS
 from sweeps.tracking.tracker import Tracker
 from trainables.config import TrialSpec
@@ -142,10 +141,10 @@ def _of_training(folder: Path, origin: Origin, trained: Trained, settings: Point
     spec = load_config(folder / "config.yaml", [])
     model = replace(
         settings,
-        metrics=covered_metrics(trained.metrics, spec),
+        metrics=trained.metrics,
         run_id=trained.run_id,
         folder=folder,
-        ledger=covered_ledger(known_ledger(folder, read_curve(folder)), spec),
+        ledger=known_ledger(folder, read_curve(folder)),
         digests={},
     )
     return Subject("Final training", model, settings, spec, trained.choice, False, pick, folder.name, trained)
@@ -190,7 +189,7 @@ def _served(tracker: Tracker, uri: str, what: str, run_id: str | None) -> Served
         what,
         tuple(aliases),
         tags.get(WEIGHTS, ""),
-        "∞" if "canaries" in tags else tags.get("epsilon", "not known"),  # as in `edp-sweep check`
+        tags.get("epsilon", "not known"),
         str(version.run_id),
         tags.get("choice", "not recorded"),
     )
@@ -213,18 +212,15 @@ def advice_on(sweep: Sweep, subject: Subject, *, small: bool, violations: Sequen
         small: True if δ is known to be small (`sweeps.text.figures.delta_words`).
         violations: those that `edp-sweep verify` found.
     """
-    spec, epsilon = subject.spec, subject.model.metrics["epsilon"]
+    epsilon = subject.model.metrics["epsilon"]
     most = largest_epsilon(sweep.recipe.edp.epsilon)
     storage, uri = sweep.folder.parent, sweep.record.tracking_uri
     train = train_line("picked.yaml", "--on", "train+valid", storage=storage, tracking_uri=uri)
     if violations:
         return Advice("Do not release it: a step of its configuration does not do what its ledger says (see below).")
     if epsilon > most:
-        why = uncovered(spec)
-        said = f"its ε is {epsilon_text(epsilon)}, not at most {most:g}" if why is None else why
-        return Advice(f"Do not release it: it has no guarantee. {said[0].upper()}{said[1:]}.")
-    if (planted := canaries_remark(spec.canaries)) is not None:
-        return Advice(f"Do not serve it as it is: {planted}. Train the final model without them:", train)
+        found = f"Its ε is {epsilon_text(epsilon)}, not at most {most:g}"
+        return Advice(f"Do not release it: it has no guarantee. {found}.")
     if not small:
         return Advice("Before you release it, decide whether this δ is small enough for so much data.")
     fine = "Nothing in the sweep's record speaks against"

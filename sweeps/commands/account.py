@@ -101,7 +101,6 @@ def account_document(account: CorpusAccount, delta: float) -> dict[str, Any]:
         "activities": [_row_document(row, delta) for row in account.rows],
         "without_privacy": account.without_privacy,
         "released_without_privacy": account.released_without_privacy,
-        "uncovered": account.uncovered,
         "uncounted": account.uncounted,
         "epsilon_released": account.released(delta),
         "epsilon_user_released": account.released_user(delta),
@@ -143,7 +142,6 @@ def print_account(document: dict[str, Any], console: Console) -> None:
     lists = {
         "released without privacy:": document["released_without_privacy"],
         "without privacy (ε = ∞), and in no total unless released; do not release these:": document["without_privacy"],
-        "counted as ε = ∞; do not release these:": document["uncovered"],
         "not counted, so the totals are lower bounds:": document["uncounted"],
     }
     for heading, lines in lists.items():

@@ -13,7 +13,6 @@ from sweeps.commands.console import LIBRARIES, busy, err, out, print_json
 from sweeps.commands.options import RUNS, Json, Storage, TrackingUri
 from sweeps.text.figures import (
     LABELS_PUBLIC,
-    audit_words,
     compared_words,
     epsilon_words,
     permitted_words,
@@ -63,15 +62,13 @@ def show_attacks(document: dict[str, Any]) -> None:
     """Print the figures as a table, and the path of the page with the figures as plots."""
     out.print(fitting(out, (_table(document, limits) for limits in (_LIMITS, _LIMITS[:1], ()))))
     known = {name: value for name, value in document.items() if value is not None}
-    why = "" if "epsilon_audited" in known else " (the recipe has no canaries)"
     for line in (
         "*: the strongest attack. ± and brackets: 95 % intervals. 5 % at 0.9 %: TPR 5 % at a realised FPR of 0.9 %.",
         compared_words(document),
         *([permitted_words(known)] if permitted_words(known) else []),
-        f"{', '.join(epsilon_words(known))}{why}, at δ = {document['delta']:g}",
+        f"{', '.join(epsilon_words(known))}, at δ = {document['delta']:g}",
         *users_remark(known),
         *([LABELS_PUBLIC] if document.get("labels_taken_to_be_public") else []),
-        *(f"audit: {words}" for words in audit_words(known)),
         f"plots: {document['output']}/attacks.html",
     ):
         print_line(out, line)

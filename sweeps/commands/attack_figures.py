@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from html import escape
 from pathlib import Path
 from typing import Any
 
 import plotly.graph_objects as go
 
-from sweeps.text.figures import audit_words, compared_words, epsilon_text, least_epsilon, permitted_words
+from sweeps.text.figures import compared_words, epsilon_text, least_epsilon, permitted_words
 from trainables.measure.attacks import colour_of
 from trainables.measure.attacks.roc import AttackResult
 from trainables.records.files import atomic_write
@@ -83,11 +84,12 @@ def bars_figure(results: list[AttackResult]) -> go.Figure:
 
 def epsilon_figure(document: dict[str, Any]) -> go.Figure:
     """Return the ε that the audit has shown, the ε that is guaranteed, and the ε of the paper's formula."""
-    rows = [
-        ("audited (≥)", document["epsilon_audited"], "no canaries: not audited", least_epsilon, _BLUE),
+    rows: list[tuple[str, Any, str, Callable[[float], str], str]] = [
         ("paper", document["epsilon_paper"], "none", epsilon_text, _YELLOW),
         ("honest (≤)", document["epsilon"], "none", epsilon_text, _RED),
     ]
+    if document["epsilon_audited"] is not None:
+        rows.insert(0, ("audited (≥)", document["epsilon_audited"], "none", least_epsilon, _BLUE))
     if document.get("epsilon_user") is not None:
         rows.append(("of a user (≤)", document["epsilon_user"], "none", epsilon_text, _GREEN))
     finite = [value for _, value, *_ in rows if value is not None and 0 < value < math.inf]
@@ -118,7 +120,7 @@ def write_attack_page(document: dict[str, Any], results: list[AttackResult], pat
     figures = (roc_figure(results), bars_figure(results), epsilon_figure(document))
     parts = [figure.to_html(full_html=False, include_plotlyjs=i == 0) for i, figure in enumerate(figures)]
     title = f"Attacks on {document['run']}"
-    lines = [compared_words(document), permitted_words(document), *audit_words(document)]
+    lines = [compared_words(document), permitted_words(document)]
     words = "".join(f"<p>{escape(line)}</p>" for line in lines if line)
     head = f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{title}</title>'
     style = "<style>body{font-family:sans-serif;max-width:1100px;margin:1em auto;padding:0 1em}</style>"

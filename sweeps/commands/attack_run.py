@@ -8,12 +8,10 @@ from typing import Any
 
 from rich.console import Console
 
-from edp.ledger import Ledger
 from edp.spec import UserError
 from sweeps.commands.attack_figures import write_attack_page
 from sweeps.commands.attack_models import predictions_of, train_references
 from sweeps.commands.attack_target import Target, of_point, trained_on
-from sweeps.config.canaries import covered_ledger
 from sweeps.config.parts import MAX_REFERENCES
 from sweeps.results.front import pareto_front
 from sweeps.run.prepare import Prepared, encode_missing, open_corpora
@@ -29,13 +27,12 @@ from sweeps.tracking.tracker import Figures, Tracker
 from trainables.config import TrialSpec
 from trainables.config.keys import NO_EFFECT, cache_key, identity
 from trainables.features.encoded_corpus import EncodedCorpus
-from trainables.measure.attacks.auditing import audit_of, contradiction
+from trainables.measure.attacks.auditing import audit, canary_scores
 from trainables.measure.attacks.canary import read_coins
 from trainables.measure.attacks.roc import AttackResult, run_attacks, strongest
 from trainables.measure.measuring import permitted_metrics, privacy_metrics
 from trainables.records.epochs import read_ledger
 from trainables.records.files import atomic_write
-from trainables.records.job import TrialError
 from trainables.training.references import (
     Arrays,
     Kind,
@@ -45,7 +42,6 @@ from trainables.training.references import (
     same_corpus_parts,
 )
 
-AUDITED = ("epsilon_audited", "epsilon_audited_any_mechanism", "epsilon_audited_own_noise")
 PERMITTED = ("gaussian_mu", "permitted_tpr_at_1pct_fpr", "permitted_tpr_at_01pct_fpr")
 """Names, in the document, of the figures of an audit and of a ledger. Without audit or ledger they are null."""
 
@@ -122,10 +118,6 @@ def attack_in_session(
     results = run_attacks(gather_evidence(seen, references_of, prepared.attack, shadow.output, corpus, seed))
     document = _document(target, prepared, seen, results, reference_models, kind)
     _keep(target, document, results, tracker)
-    ledger, audited = covered_ledger(read_ledger(target.folder), target.spec), document["epsilon_audited"]
-    words = contradiction(audited, ledger, document["delta"]) if ledger is not None and audited is not None else None
-    if words is not None:
-        raise TrialError(f"{target.name}: {words}")
     return document
 
 
@@ -166,11 +158,10 @@ def _document(
     kind: Kind,
 ) -> dict[str, Any]:
     delta = target.spec.edp.delta
-    ledger = covered_ledger(read_ledger(target.folder), target.spec)
+    ledger = read_ledger(target.folder)
     audited = None
     if prepared.coins is not None and "canary_losses" in seen:
-        audited = audit_of(seen["canary_losses"], read_coins(prepared.coins), ledger or Ledger(private=False), delta)
-    found = audited.metrics() if audited is not None else {}
+        audited = audit(canary_scores(seen["canary_losses"]), read_coins(prepared.coins), delta)
     epsilons = privacy_metrics(ledger, delta) if ledger is not None else {}
     permitted = permitted_metrics(ledger, delta) if ledger is not None else {}
     return {
@@ -182,7 +173,7 @@ def _document(
         "references": len(reference_models),
         "reference_training": kind,
         "reference_epochs": reference_models[0].spec.training.epochs,
-        **{name: found.get(name) for name in AUDITED},
+        "epsilon_audited": audited.epsilon if audited is not None else None,
         "canaries": audited.canaries if audited is not None else 0,
         "epsilon": epsilons.get("epsilon"),
         "epsilon_user": epsilons.get("epsilon_user"),
@@ -213,7 +204,7 @@ def _keep(
         for result in results
         for figure in ("auc", "tpr_at_1pct_fpr", "tpr_at_01pct_fpr")
     }
-    metrics |= {name: document[name] for name in (*AUDITED, *PERMITTED) if document[name] is not None}
+    metrics |= {name: document[name] for name in ("epsilon_audited", *PERMITTED) if document[name] is not None}
     attacked_run = JobRun(tracker, target.run_id, tracker.failures)
     tracker.log(target.run_id, Figures(metrics, target.epoch))
     tracker.tag(target.run_id, {"strongest_attack": document["strongest"]})

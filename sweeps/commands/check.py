@@ -140,9 +140,7 @@ def _of_model(storage: Path, name: str, tracking_uri: str | None) -> tuple[str, 
             f"name = {short(name)}: there is no sweep in {storage} and no registered model of this name; allowed: the "
             "name of one, with @ALIAS or /VERSION for a version of a model"
         ) from None
-    # Earlier versions tagged models with canaries so. Whether their corpus was generated, the tags do not tell.
-    void = {"epsilon": math.inf} if "canaries" in version.tags else {}
-    return f"{model}, version {version.version}", deciding(_numbers(version.tags) | void)
+    return f"{model}, version {version.version}", deciding(_numbers(version.tags))
 
 
 def _numbers(tags: dict[str, Any]) -> dict[str, float]:

@@ -23,7 +23,6 @@ from sweeps.commands.console import err, load, out, print_json
 from sweeps.commands.options import RUNS, Json, Name, Storage, TrackingUri, name_and_point, named
 from sweeps.commands.options import Point as PointName
 from sweeps.commands.stopping import going_on_with
-from sweeps.config.canaries import check_canaries
 from sweeps.config.loading import write_yaml
 from sweeps.run.progress import Progress
 from sweeps.store.lock import driver_lock
@@ -94,7 +93,6 @@ def confirm(
     from sweeps.results.recommendation import named_point
 
     record, recipe = sweep.record, sweep.recipe
-    check_canaries(recipe)
     if record.state == "running":
         way = "" if sweep.state == "running" else f" (its process is gone; go on with: {sweep.command('resume')})"
         raise UserError(
@@ -336,7 +334,7 @@ def _table(document: dict[str, Any], of_sweep: bool, of_test: bool) -> Table:
     caption = (
         ("sweep: the sweep's own figure. " if of_sweep else "")
         + "mean ±: over the new seeds, half the 95 % interval for seeds and utterances. "
-        + epsilon_legend(all_metrics)
+        + epsilon_legend()
     )
     title = f"Front of {document['sweep']}, trained again with {document['seeds']} seeds"
     table = figures_table(title, caption, heads)

@@ -253,7 +253,6 @@ def _document(
         "epsilon": epsilon,
         "epsilon_user": epsilon if spec.unit == "user" else None,
         "epsilon_paper": paper,
-        "epsilon_audited": None,
         "formal_guarantee": measured({"epsilon": epsilon})["formal_guarantee"],
         "delta": spec.delta,
         "unit": spec.unit,
@@ -311,8 +310,7 @@ def _show(document: dict[str, Any], spec: EDPSpec) -> None:
     out.print(table)
     honest, paper = (epsilon_digits(document[name]) for name in ("epsilon", "epsilon_paper"))
     lines = [
-        f"ε = {honest} (honest), {paper} (by the paper's formula), "
-        f"at δ = {spec.delta:g}; not audited: an audit needs a generated corpus with canaries (canaries.count)",
+        f"ε = {honest} (honest), {paper} (by the paper's formula), at δ = {spec.delta:g}",
         f"protects: {_UNITS[spec.unit]}, {document['neighbours']}; the aggregator is trusted",
     ]
     if spec.unit != "user":

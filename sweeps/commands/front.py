@@ -224,6 +224,6 @@ def _caption(
         + (f"{HOLLOW}: {HOLLOW_WORDS}. " if noisy else "")
         + ("MIA TPR: at the FPR beside it, at most 1 %, by a shadow model without privacy. " if rare else "")
         + ("SER above 100 %: more errors than there are slots and intents. " if above else "")
-        + epsilon_legend(metrics)
+        + epsilon_legend()
         + users_notes(metrics)
     )

@@ -31,7 +31,6 @@ from sweeps.commands.options import (
     registered_alias,
 )
 from sweeps.commands.options import Point as PointName
-from sweeps.config.canaries import uncovered
 from sweeps.config.loading import as_yaml
 from sweeps.store.storage import train_line
 from sweeps.text.figures import (
@@ -210,8 +209,6 @@ def without_guarantee(sweep: Sweep, point: Point) -> str | None:
 
 def objection(sweep: Sweep, point: Point) -> str | None:
     """Return what speaks against the registration of a point's model, in words; None for nothing."""
-    if uncovered(point.recipe) is not None:
-        return None  # `check_point` refuses it, whatever a person answers
     lacks = without_guarantee(sweep, point)
     return None if lacks is None else f"{lacks} (--require-guarantee would refuse it)"
 

@@ -12,7 +12,6 @@ from pydantic import ValidationError
 
 from edp.spec import UserError
 from sweeps.commands.stopping import going_on_with
-from sweeps.config.canaries import check_canaries
 from sweeps.config.loading import apply_overrides, load_config, load_recipe, write_yaml
 from sweeps.config.recipe import Recipe, example_params
 from sweeps.run.progress import Progress
@@ -21,7 +20,7 @@ from sweeps.store.storage import chosen_tracking_uri
 from sweeps.text.errors import one_line
 from sweeps.text.figures import epsilon_text, labels_field, measured
 from sweeps.text.paths import check_name, folder_name
-from trainables.config import CanariesSpec, CorpusSpec, TrialSpec
+from trainables.config import CorpusSpec, TrialSpec
 from trainables.corpora import load_corpus
 from trainables.corpora.labels import TASKS, task_of
 from trainables.corpora.overlap import check_public
@@ -83,8 +82,7 @@ def _plan(recipe: Recipe, progress: Progress) -> Plan:
     from sweeps.store.plans import Plan
 
     examples, users = private_sizes(recipe, progress.say)
-    # Canaries audit the trials. The release is not trained on made-up utterances.
-    plan = Plan(recipe=recipe.model_copy(update={"canaries": CanariesSpec()}), examples=examples, users=users)
+    plan = Plan(recipe=recipe, examples=examples, users=users)
     at_target(recipe, plan.units)
     assert recipe.search.proxy is not None, "a recipe with this plan has one"
     try:
@@ -272,7 +270,6 @@ def searched(
             plan=plan,
         )
     sweep = Sweep.existing(sweep.folder.parent, sweep.name)
-    check_canaries(sweep.recipe)
     if sweep.recipe != load_recipe(recipe, settings)[1]:
         raise _other_settings(sweep)
     return sweep if sweep.record.state == "finished" else resume_sweep(sweep, progress, tracking_uri, part_of)

@@ -15,7 +15,6 @@ from edp.spec import UserError
 from sweeps.commands.attack_run import attack_front, not_attacked
 from sweeps.commands.finish import finish
 from sweeps.commands.stopping import SweepStopped, how_to_go_on
-from sweeps.config.canaries import check_canaries
 from sweeps.config.configurations import trials_that_run
 from sweeps.config.loading import load_recipe
 from sweeps.config.recipe import Recipe
@@ -94,7 +93,6 @@ def start_sweep(
             "search.plan = proxy: this runs the trials alone, on the private corpus; "
             "allowed: sweeps.commands.release.run_proxy, or search.plan=null"
         )
-    check_canaries(recipe)
     check_address(ray_address())  # before the corpora are read, which may take minutes
     sweep = Sweep.new(storage, name or f"{stem}-{datetime.now():%Y%m%d-%H%M%S}")
     with progress.doing("checking the recipe"), claimed(sweep.folder, sweep.name):
@@ -210,7 +208,6 @@ def resume_sweep(
             attack_rest(sweep, recipe, tracker, progress)
             finish(sweep, recipe, tracker, record.state, progress)  # no trial is left to run, but MLflow may lack some
             return sweep
-        check_canaries(recipe)
         check_address(ray_address())
         progress.step("reading the corpora")
         prepared, corpora = open_corpora(recipe.baseline(), sweep.cache, sweep.folder, progress.say)

@@ -14,7 +14,6 @@ from edp.spec import UserError
 from sweeps.commands.console import complain, err, out, print_json
 from sweeps.commands.front import baseline_document, print_front
 from sweeps.commands.options import RUNS, Json, Name, Storage, TrackingUri, named
-from sweeps.config.canaries import uncovered
 from sweeps.text.figures import epsilon_cell, labels_field
 from sweeps.text.terminal import command_line, print_line
 
@@ -68,7 +67,6 @@ def _listed(sweep: Sweep) -> dict[str, Any]:
         "best": best.name if best else None,
         "ser": best.deciding.get("ser") if best else None,
         "epsilon": best.metrics["epsilon"] if best else None,
-        "uncovered": uncovered(sweep.recipe),
     }
 
 
@@ -93,9 +91,6 @@ def _show_list(found: list[dict[str, Any]]) -> None:
     if out.is_terminal:
         out.print(table)
         print_line(out, "best: the released model, else the recommended one, else the best without a guarantee")
-    for one in found:
-        if one.get("uncovered") is not None:
-            print_line(out, f"{one['sweep']}: {one['uncovered']}")
 
 
 def status_command(

@@ -25,7 +25,6 @@ from sweeps.commands.options import (
     WithEncoder,
     registered_alias,
 )
-from sweeps.config.canaries import check_canaries
 from sweeps.config.choice import GIVEN, chosen_on, holds_for
 from sweeps.config.loading import load_config, write_yaml
 from sweeps.config.parts import ResourcesSpec, SearchSpec
@@ -149,7 +148,6 @@ def train(
     from sweeps.tracking.tracker import Tracker
 
     spec = load_config(config, overrides)
-    check_canaries(spec)
     if model_name is not None:
         check_model_name(model_name)
     check_encoders([spec])

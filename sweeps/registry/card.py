@@ -10,7 +10,6 @@ from sweeps.config.choice import GIVEN
 from sweeps.store.picks import Pick
 from sweeps.text.columns import tpr_cell
 from sweeps.text.figures import (
-    canaries_remark,
     delta_remark,
     epsilon_digits,
     epsilon_text,
@@ -67,8 +66,6 @@ def model_card(
             lines.append(f"- Audited by itself: {read}.")
         if (remark := delta_remark(edp.delta, edp.unit, examples)) is not None:
             lines.append(f"- Warning: {remark}.")
-    if (planted := canaries_remark(spec.canaries)) is not None:
-        lines.append(f"- Warning: {planted}.")
     if cost is not None:
         known = "unknown: a ledger is missing" if math.isnan(cost) else epsilon_text(cost)
         lines.append(f"- Other trainings of its sweep: the weights of all of them together have an ε of {known}.")
@@ -112,8 +109,6 @@ def privacy_tags(spec: TrialSpec, metrics: dict[str, float], cost: float | None,
         "model": spec.model.kind,
         "method": spec.training.method,
     }
-    if "epsilon_audited" in metrics:
-        tags["epsilon_audited"] = f">= {rounded_down(metrics['epsilon_audited'], 6):.6g}"
     if "epsilon_read" in metrics:
         tags["epsilon_read"] = f"{rounded_down(metrics['epsilon_read'], 6):.6g}"
         tags["epsilon_read_upper"] = epsilon_digits(metrics["epsilon_read_upper"])

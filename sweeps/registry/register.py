@@ -15,7 +15,6 @@ from mlflow.exceptions import MlflowException
 from mlflow.models import Model
 
 from edp.spec import UserError
-from sweeps.config.canaries import uncovered
 from sweeps.config.choice import GIVEN
 from sweeps.registry.bundle import answering, quiet, save
 from sweeps.registry.card import model_card, privacy_tags
@@ -112,7 +111,7 @@ def check_point(sweep: Sweep, point: Point, name: str) -> None:
     """Check a registration before anything is written.
 
     Raises:
-        UserError: for an invalid name, a trial on a proxy corpus, a point that no ε covers or that has no run or no
+        UserError: for an invalid name, a trial on a proxy corpus, a point that has no run or no
             digests, or missing files.
     """
     check_model_name(name)
@@ -122,8 +121,6 @@ def check_point(sweep: Sweep, point: Point, name: str) -> None:
             f"--register = {name!r}: trial {point.name} is a model of {sweep.recipe.corpus.name}, on which the sweep "
             f"only chooses; allowed: the released model (without a point or limits), or edp-sweep train --register"
         )
-    if (why := uncovered(point.recipe)) is not None:
-        raise UserError(f"--register = {name!r}: trial {point.name}: {why}; allowed: a model without canaries")
     if point.run_id is None:
         raise UserError(f"--register = {name!r}: trial {point.name} has no MLflow run; allowed: a tracked trial")
     if not point.digests:

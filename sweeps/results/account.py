@@ -61,7 +61,6 @@ class CorpusAccount:
     """Trainings that have no ε, in words."""
     released_without_privacy: list[str] = field(default_factory=list)
     """Those of them that were released."""
-    uncovered: list[str] = field(default_factory=list)
     """Private trainings that no ε covers, in words. They count as infinite."""
     uncounted: list[str] = field(default_factory=list)
     """What may have cost more than the totals say, in words. With any, the totals are lower bounds."""
@@ -170,16 +169,12 @@ def _fill(account: CorpusAccount, group: Sequence[Activity], registered: frozens
         account.without_privacy += [f"{one.name}: {what}" for what in plain]
         if one.plain_run_id in registered or (out and (infinite or one.trainings == 0)):
             account.released_without_privacy.append(one.name)
-        if one.uncovered is not None:
-            account.uncovered.append(f"{one.name}: {one.uncovered}")
         if one.lost:
             account.uncounted.append(f"{one.name}: {one.lost}")
 
 
 def _spent(one: Activity) -> tuple[tuple[Spending, ...], int]:
     """Return the costs of an activity, and the number of its trainings that have no finite ε."""
-    if one.uncovered is not None:
-        return (of_ledger(Ledger(private=False)),), 0
     costs = [_cost(ledger) for ledger in one.ledgers]
     finite = tuple(cost for cost in costs if cost is not None and cost.cost != Composition())
     return finite, sum(cost is None for cost in costs)

@@ -15,7 +15,6 @@ from pathlib import Path
 import numpy as np
 from scipy.stats import t as student
 
-from sweeps.config.canaries import covered_metrics
 from sweeps.store.activities import CONFIRM
 from sweeps.store.records import ConfirmedRun, Point, TrialRecord
 from sweeps.store.sweep import Sweep
@@ -106,8 +105,7 @@ def confirmed_runs(sweep: Sweep, point: Point) -> list[ConfirmedRun]:
     if point.recipe.corpus != sweep.recipe.corpus:
         return []  # the seeds are of the trial with its settings
     pattern = seed_folder(sweep, point, "*")
-    runs = [read_json(path, ConfirmedRun) for path in sorted(pattern.parent.glob(f"{pattern.name}/result.json"))]
-    return [run.model_copy(update={"metrics": covered_metrics(run.metrics, sweep.recipe)}) for run in runs]
+    return [read_json(path, ConfirmedRun) for path in sorted(pattern.parent.glob(f"{pattern.name}/result.json"))]
 
 
 def new_seeds(sweep: Sweep, point: Point) -> Metrics:

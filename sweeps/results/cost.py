@@ -7,16 +7,13 @@ interrupted or still runs has the cost of its finished epochs.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from edp.accounting.selection import composed_epsilon, composed_epsilon_user
 from edp.ledger import Ledger
-from sweeps.config.canaries import covered_ledger, uncovered
 from sweeps.config.choice import chosen_in, chosen_on
-from sweeps.config.loading import load_config
 from sweeps.config.recipe import Recipe
 from sweeps.store.activities import CONFIRM
 from sweeps.store.picks import final_trainings
@@ -113,12 +110,10 @@ def epsilon_of_sweep(sweep: Sweep, trials: list[TrialRecord]) -> float | None:
     A sweep that chooses on a public proxy corpus costs what was trained on the private corpus: the release and other
     final trainings. Return None if the steps of some training are unknown: ε then has no upper bound.
     """
-    ledgers, recipe = _ledgers(sweep, trials), sweep.recipe
-    if plan_of(sweep) is None and uncovered(recipe) is not None:
-        return math.inf
+    ledgers = _ledgers(sweep, trials)
     if ledgers is None:
         return None
-    return composed_epsilon(ledgers, recipe.edp.delta) if ledgers else 0.0
+    return composed_epsilon(ledgers, sweep.recipe.edp.delta) if ledgers else 0.0
 
 
 def epsilon_user_of_sweep(sweep: Sweep, trials: list[TrialRecord]) -> float | None:
@@ -142,8 +137,7 @@ def cost_line(sweep: Sweep, trials: list[TrialRecord]) -> str:
     user = epsilon_user_of_sweep(sweep, trials)
     of_user = f"; of a user: {epsilon_text(user)}" if user is not None and trials else ""
     whole = "ε of the whole sweep" if plan_of(sweep) is None else "ε in all"
-    remarks = [uncovered(sweep.recipe)] if plan_of(sweep) is None else []
-    said = "".join(f"; {words}" for words in [*remarks, *labels_remark(private_corpus(sweep))] if words)
+    said = "".join(f"; {words}" for words in labels_remark(private_corpus(sweep)))
     return f"{whole} ({what_counts(sweep)}): {value}{of_user}{said}; a configuration is {choice_of(sweep)}"
 
 
@@ -184,11 +178,7 @@ def _counted(sweep: Sweep, trials: list[TrialRecord]) -> list[TrialRecord]:
 def _later(sweep: Sweep) -> dict[Path, Ledger | None]:
     """Return the ledgers of trainings after the search, by folder."""
     confirmed = _confirmed(sweep) if plan_of(sweep) is None else []  # a planned sweep's `confirm` trains on the proxy
-    found = {folder: known_ledger(folder, read_curve(folder)) for folder in [*confirmed, *final_trainings(sweep)]}
-    for folder in final_trainings(sweep):
-        if (config := folder / "config.yaml").is_file():
-            found[folder] = covered_ledger(found[folder], load_config(config, []))
-    return found
+    return {folder: known_ledger(folder, read_curve(folder)) for folder in [*confirmed, *final_trainings(sweep)]}
 
 
 def _confirmed(sweep: Sweep) -> list[Path]:

@@ -12,8 +12,8 @@ from sweeps.store.picks import final_trainings
 from sweeps.store.plans import Plan, plan_of, released
 from sweeps.store.records import Point, TrialRecord
 from sweeps.store.sweep import Sweep
-from sweeps.text.figures import enumerated, epsilon_text, labels_remark, least_epsilon
-from trainables.config import CanariesSpec, TrialSpec
+from sweeps.text.figures import enumerated, epsilon_text, labels_remark
+from trainables.config import TrialSpec
 
 COVERS = "the choice and the release; the check of public corpora for private utterances is not covered"
 """The words for what the ε of choosing on a proxy corpus covers."""
@@ -65,12 +65,6 @@ def _on_proxy(sweep: Sweep, trials: list[TrialRecord], point: Point) -> list[str
             best = min(within or found, key=lambda p: p.metrics["ser" if within else "epsilon"])
             figures.append(_at_epsilon(best, _METHODS[method]))
     lines = [f"On {sweep.recipe.corpus.name}, the public proxy corpus: SER {enumerated(figures)}."] if figures else []
-    if same is not None and "epsilon_audited" in same.metrics and "epsilon_audited" in plain:
-        none, own = (least_epsilon(of["epsilon_audited"]) for of in (plain, same.metrics))
-        lines.append(
-            f"An audit there, with {plain['canaries']:,.0f} planted utterances, proves an ε of at least {none} without "
-            f"privacy, and of at least {own} with the released settings."
-        )
     return lines
 
 
@@ -85,7 +79,7 @@ def released_in_place_of(sweep: Sweep, point: Point) -> Point:
 
 
 def configuration_of(sweep: Sweep, point: Point) -> TrialSpec:
-    """Return the configuration that trains a point's settings on the sweep's private corpus, without canaries.
+    """Return the configuration that trains a point's settings on the sweep's private corpus.
 
     Raises:
         UserError: if no noise meets the target ε there.
@@ -93,7 +87,7 @@ def configuration_of(sweep: Sweep, point: Point) -> TrialSpec:
     plan = plan_of(sweep)
     if plan is not None and point.recipe != plan.recipe:
         return private_configuration(plan, point)
-    return picked_spec(point).model_copy(update={"canaries": CanariesSpec()})
+    return picked_spec(point)
 
 
 def private_configuration(plan: Plan, point: Point) -> TrialSpec:

@@ -14,7 +14,7 @@ from sweeps.results.confirmed import SEEDS, comparable
 from sweeps.results.front import difference, pareto_front
 from sweeps.store.records import Point
 from sweeps.store.sweep import Sweep
-from sweeps.text.figures import MEANINGFUL, enumerated, epsilon_digits, epsilon_text, least_epsilon
+from sweeps.text.figures import MEANINGFUL, enumerated, epsilon_digits, epsilon_text
 from sweeps.text.paths import short
 from trainables.config import TrialSpec
 from trainables.records.pareto import GUESSING, Metrics, deciding
@@ -66,7 +66,7 @@ def recommend(
         return Recommendation(None, _why_none(front, inside, guarantee), found)
     where = " within the limits" if limits else ""
     words = _why(found, safe, fitting, figures, leakage, f"{where} with a guarantee ({guarantee})")
-    return Recommendation(found, words + _audited(found, baseline or {}))
+    return Recommendation(found, words)
 
 
 def recommended(sweep: Sweep, limits: Mapping[str, float] | None = None) -> Recommendation:
@@ -198,18 +198,6 @@ def _why(
         return words
     once = f" In the sweep its {ser} was {found.deciding['ser']:.1%}."
     return f"{words}{once} Its figures are means over {mine[SEEDS]:.0f} new seeds."
-
-
-def _audited(found: Point, baseline: Mapping[str, float]) -> str:
-    """Return a sentence that compares the audited ε of SGD and of the point; "" without an audit."""
-    name = "epsilon_audited"
-    if name not in found.metrics or name not in baseline:
-        return ""
-    planted, plain, mine = f"{baseline['canaries']:,.0f}", baseline[name], found.metrics[name]
-    return (
-        f" An audit with {planted} planted utterances proves an ε of at least {least_epsilon(plain)} for SGD, and of "
-        f"at least {least_epsilon(mine)} for trial {found.name}."
-    )
 
 
 def choose(sweep: Sweep, limits: dict[str, float]) -> tuple[Point, str]:

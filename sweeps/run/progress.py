@@ -308,7 +308,7 @@ class Progress:
         if whole:
             heads[2:2] = ["epoch"]
             heads.append(cost)
-        caption = epsilon_legend(models, "No audit so far.")
+        caption = epsilon_legend()
         table = figures_table(f"trials ({self._left()})", caption, heads, "configuration")
         table.columns[1].justify = "left"
         for _, row in rows:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-from edp.ledger import Ledger
 from sweeps.run.prepare import Prepared
 from sweeps.run.progress import Progress
 from sweeps.store.sweep import Sweep
@@ -45,5 +44,5 @@ def measure_schema_only(spec: TrialSpec, prepared: Prepared) -> Metrics:
         attack = prepared.attack if prepared.attack.is_file() else None
         job = TrialJob(spec, prepared.corpus, Path(scratch), attack)
         found = valid_metrics(model, corpus, job, device, None)
-        found |= final_metrics(model, corpus, job, device, None, Ledger()) or {}
+        found |= final_metrics(model, corpus, job, device, None) or {}
     return found | {"epsilon": 0.0, "epsilon_paper": 0.0, "delta": spec.edp.delta}

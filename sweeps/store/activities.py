@@ -13,7 +13,6 @@ from pydantic import ValidationError
 
 from edp.ledger import Ledger
 from edp.spec import UserError
-from sweeps.config.canaries import uncovered
 from sweeps.config.loading import load_config
 from sweeps.store.corpora import CORPORA
 from sweeps.store.picks import ORIGIN, Origin, read_picks
@@ -50,7 +49,6 @@ class Activity:
     ledgers: tuple[Ledger, ...]
     trainings: int
     """The number of trainings with privacy."""
-    uncovered: str | None = None
     """Why no ε covers its trainings, in words; None if one does."""
     lost: str = ""
     """What is unknown of its costs, in words; "" if nothing is."""
@@ -92,7 +90,6 @@ def _of_sweep(sweep: Sweep, going_on: bool) -> Iterator[Activity]:
     record, recipe = sweep.record, sweep.recipe
     corpus, public = _corpora(sweep.folder, recipe.baseline())
     shared: dict[str, Any] = {"corpus": corpus, "public": public, "delta": recipe.edp.delta}
-    shared["uncovered"] = uncovered(recipe)
     try:
         records = sweep.trials()
         trials = {trial.number: trial.ledger for trial in records if trial.state != "refused"}
@@ -163,7 +160,6 @@ def _of_training(folder: Path, going_on: bool) -> Iterator[Activity]:
         corpus=corpus,
         public=public,
         delta=spec.edp.delta,
-        uncovered=uncovered(spec),
         ledgers=(ledger,) if ledger is not None and not plain else (),
         trainings=0 if plain else 1,
         lost="" if ledger is not None else _missing("the training"),

@@ -12,7 +12,6 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 
 from edp.ledger import Ledger
 from edp.spec import Frozen
-from sweeps.config.canaries import covered_ledger, covered_metrics
 from sweeps.config.recipe import Recipe
 from sweeps.store.study import StudyGone
 from sweeps.store.trial_file import FEATURES, MODEL
@@ -220,7 +219,6 @@ def trial_record(trial: FrozenTrial, folder: Path, recipe: Recipe) -> TrialRecor
         raise StudyGone(f"its study is broken (trial {trial.number}: {one_line(error)})") from None
     curve = told.epochs or read_curve(folder)
     ledger = Ledger() if told.state == "refused" else known_ledger(folder, curve, told.digests.get(LEDGER))
-    ledger = covered_ledger(ledger, recipe)
     shared: dict[str, Any] = {"params": told.params, "run_id": told.run_id, "recipe": recipe}
     points = []
     for kept in told.points:
@@ -232,7 +230,7 @@ def trial_record(trial: FrozenTrial, folder: Path, recipe: Recipe) -> TrialRecor
             Point(
                 trial=number_of(trial),
                 epoch=kept.epoch,
-                metrics=covered_metrics(kept.metrics, recipe),
+                metrics=kept.metrics,
                 folder=folder / place,
                 ledger=ledger.until(kept.epoch) if ledger is not None else None,
                 last=last,
@@ -245,11 +243,11 @@ def trial_record(trial: FrozenTrial, folder: Path, recipe: Recipe) -> TrialRecor
     return TrialRecord(
         number=number_of(trial),
         state=state,
-        metrics=covered_metrics(told.metrics, recipe),
+        metrics=told.metrics,
         reason=told.reason,
         ledger=ledger,
         points=tuple(points),
-        curve=tuple(covered_metrics(report, recipe) for report in curve),
+        curve=tuple(curve),
         **shared,
     )
 

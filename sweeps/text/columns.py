@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from sweeps.text.figures import MARK, Metrics, audited_text, epsilon_cell, read_text, tpr_text, user_cell
+from sweeps.text.figures import MARK, Metrics, epsilon_cell, read_text, tpr_text, user_cell
 from trainables.records.pareto import deciding
 
 TPR = "mia_tpr_at_1pct_fpr"
@@ -69,14 +69,13 @@ def _half(metrics: Metrics, name: str, scale: float, digits: int) -> str:
 
 
 def epsilon_heads(models: Iterable[Metrics]) -> list[str]:
-    """Return the headings of the ε columns; those of users and of both audits only if some model has such an ε."""
+    """Return the headings of the ε columns; those of users and of the audit only if some model has such an ε."""
     models = list(models)
     return [
         "ε honest",
         *(["ε read"] if any("epsilon_read" in metrics for metrics in models) else []),
         *(["ε user"] if any("epsilon_user" in metrics for metrics in models) else []),
         "ε paper",
-        *(["ε audited"] if _audited(models) else []),
     ]
 
 
@@ -87,14 +86,9 @@ def epsilon_cells(metrics: Metrics) -> dict[str, str]:
         "ε read": read_text(metrics),
         "ε user": user_cell(metrics),
         "ε paper": epsilon_cell(metrics["epsilon_paper"]) if "epsilon_paper" in metrics else "",
-        "ε audited": audited_text(metrics),
     }
 
 
-def epsilon_legend(models: Iterable[Metrics], unaudited: str = "No audit was run.") -> str:
-    """Return a caption's explanation of the ε columns, with `unaudited` if no model was audited."""
-    return f"{MARK}: ε of 1e4 or more is no formal guarantee." + ("" if _audited(models) else f" {unaudited}")
-
-
-def _audited(models: Iterable[Metrics]) -> bool:
-    return any({"epsilon_audited", "epsilon_read"} & metrics.keys() for metrics in models)
+def epsilon_legend() -> str:
+    """Return a caption's explanation of the ε columns."""
+    return f"{MARK}: ε of 1e4 or more is no formal guarantee."

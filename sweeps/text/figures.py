@@ -8,7 +8,7 @@ from typing import Any
 
 from edp.rounding import rounded_down, rounded_up
 from edp.spec import EDPSpec
-from trainables.config import CanariesSpec, CorpusSpec
+from trainables.config import CorpusSpec
 
 NO_GUARANTEE = 1e4
 """Smallest ε that is labelled as no formal guarantee."""
@@ -73,11 +73,6 @@ def user_cell(metrics: Metrics) -> str:
     return epsilon_cell(metrics["epsilon_user"]) if "epsilon_user" in metrics else ""
 
 
-def audited_text(metrics: Metrics) -> str:
-    """Format the audit's lower bound of ε; "" without an audit."""
-    return f"≥ {least_epsilon(metrics['epsilon_audited'])}" if "epsilon_audited" in metrics else ""
-
-
 def read_text(metrics: Metrics) -> str:
     """Format the bounds of ε that the training's own audit read, for a narrow column; "" if it read none."""
     lower, upper = (metrics.get(name) for name in ("epsilon_read", "epsilon_read_upper"))
@@ -126,13 +121,13 @@ def utility_words(metrics: Metrics) -> str:
 def epsilon_words(metrics: Metrics) -> list[str]:
     """Return a model's epsilons in words: honest, of a user if known, the paper's claim, as read, and audited."""
     honest, paper = (metrics.get(name, math.nan) for name in ("epsilon", "epsilon_paper"))
-    audited, read = audited_text(metrics), read_text(metrics)
+    read = read_text(metrics)
     return [
         f"ε honest {epsilon_text(honest)}",
         *([f"ε of a user {epsilon_text(metrics['epsilon_user'])}"] if "epsilon_user" in metrics else []),
         f"ε paper {epsilon_text(paper)}",
         *([f"ε read {read}"] if read else []),
-        *([f"ε audited {audited}"] if audited else [] if read else ["ε not audited"]),
+        *([f"ε audited ≥ {least_epsilon(metrics['epsilon_audited'])}"] if "epsilon_audited" in metrics else []),
     ]
 
 
@@ -228,16 +223,6 @@ def delta_words(delta: float, counted: str, n: int | None) -> tuple[str, bool]:
     )
 
 
-def canaries_remark(canaries: CanariesSpec) -> str | None:
-    """Return a warning for a model with canaries in its training data; None without canaries."""
-    if not canaries.count:
-        return None
-    return (
-        f"about half of {canaries.count:,} canaries, made-up utterances of an audit, are in its training data, and a "
-        "served model need not hold them"
-    )
-
-
 def params_text(params: Mapping[str, Any], *, short: bool = False) -> str:
     """Return a configuration in one line. `short` names a setting by the last part of its path if that is unique."""
     lasts = [name.rpartition(".")[2] for name in params]
@@ -272,21 +257,6 @@ def enumerated(names: Sequence[str], most: int | None = None) -> str:
     """Return names as a sentence lists them (`1, 2 and 3`): at most `most`, then how many more there are."""
     shown = [*names] if most is None or len(names) <= most else [*names[:most], f"{len(names) - most} more"]
     return " and ".join(filter(None, (", ".join(shown[:-1]), shown[-1] if shown else "")))
-
-
-def audit_words(figures: Metrics) -> list[str]:
-    """Return both bounds of an audit with their assumptions; [] without an audit."""
-    any_mechanism, own_noise = (figures.get(f"epsilon_audited_{name}") for name in ("any_mechanism", "own_noise"))
-    if any_mechanism is None or own_noise is None:
-        return []
-    honest = figures.get("epsilon")
-    shape = (
-        "a Gaussian mechanism's" if honest is None or math.isinf(honest) else "its ledger's, with more or less noise"
-    )
-    return [
-        f"ε ≥ {least_epsilon(any_mechanism)} whatever the mechanism (Steinke et al. 2023)",
-        f"ε ≥ {least_epsilon(own_noise)} if its trade-off curve is {shape} (f-DP in one run, Mahloujifar et al. 2024)",
-    ]
 
 
 def permitted_words(figures: Metrics) -> str:

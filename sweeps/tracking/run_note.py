@@ -84,7 +84,7 @@ def run_note(sweep: Sweep, recipe: Recipe, trials: list[TrialRecord], front: lis
         *(_row(heads, point.name, point.metrics, params_text(point.params)) for point in shown),
         "",
         (more if len(shown) < len(front) else "")
-        + f"`2@3`: trial 2 after epoch 3. {epsilon_legend(metrics)} {cost_line(sweep, trials)}.{users_notes(metrics)}",
+        + f"`2@3`: trial 2 after epoch 3. {epsilon_legend()} {cost_line(sweep, trials)}.{users_notes(metrics)}",
         "",
         _searched(recipe),
         "",

@@ -72,7 +72,7 @@ def main() -> None:
             "validation": lambda: valid_metrics(model, corpus, alone, cpu, group),
             "validation_with_attack": lambda: valid_metrics(model, corpus, job, cpu, group),
             "test": test_utility,
-            "test_with_attack": lambda: final_metrics(model, corpus, job, cpu, group, Ledger()),
+            "test_with_attack": lambda: final_metrics(model, corpus, job, cpu, group),
             "earlier_test_with_attack": lambda: final_metrics(
                 model, corpus, job, cpu, group, Ledger(), at_most=EARLIER_MEMBERS
             ),

@@ -114,9 +114,9 @@ def test_an_infinite_epsilon_is_a_candidate_that_no_limit_lets_through(source: S
     assert "≤ ∞" in str(shown)
 
 
-def test_the_chart_of_bounds_rounds_them_up_and_the_audited_one_down(source: Source) -> None:
+def test_the_chart_of_bounds_rounds_them_up_and_the_read_one_down(source: Source) -> None:
     candidate = next(iter(snapshot(source.sweep).candidates.values()))
-    candidate.metrics.update(epsilon=8.0049, epsilon_paper=2.111, epsilon_audited=0.0074199)
+    candidate.metrics.update(epsilon=8.0049, epsilon_paper=2.111, epsilon_read=0.0074199)
     shown = {word for trace in epsilons(candidate, "light")["data"] for word in trace.get("text", ())}
     assert {"≤ 8.01", "≤ 2.12", "≥ 0.00741"} <= shown
 
@@ -237,10 +237,10 @@ def test_the_table_has_the_cost_that_can_be_limited_and_no_other(source: Source)
 def test_the_table_and_the_hover_have_three_epsilons_and_label_what_guarantees_nothing(source: Source) -> None:
     found = snapshot(source.sweep)
     weak, strong = (pick(found.front, key=lambda c: c.metrics["epsilon"]) for pick in (max, min))
-    weak.metrics["epsilon_audited"] = 0.0
+    weak.metrics.update(epsilon_read=7.819, epsilon_read_upper=8.191)
     found = replace(found, axes=drawable(list(found.candidates.values())))
     shown = str(parts.table(found, [weak, strong], None, False))
-    for part in ("ε honest", "ε paper", "ε audited", f"Td('{epsilon_cell(weak.metrics['epsilon'])}')", "Td('≥ 0')"):
+    for part in ("ε honest", "ε paper", "ε (read)", f"Td('{epsilon_cell(weak.metrics['epsilon'])}')", "Td('7.81–8.2')"):
         assert part in shown, part
     assert shown.count("†") == 2, "of the weak one alone, by the mechanism and by the paper"
     assert "† an ε of 1e4 or more: no formal guarantee." in str(page("made", Path("picked.yaml"), None, 4.0))
@@ -249,7 +249,7 @@ def test_the_table_and_the_hover_have_three_epsilons_and_label_what_guarantees_n
     hovers = {k: h for t in figure["data"] for k, h in zip(t.get("customdata", ()), t.get("text", ()), strict=True)}
     assert "<br>".join(epsilon_words(weak.metrics)) in hovers[weak.key]
     assert "(no formal guarantee)" in hovers[weak.key]
-    assert "ε not audited" in hovers[strong.key]
+    assert "ε read" not in hovers[strong.key]
     assert "no formal" not in hovers[strong.key]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ import torch
 
 from edp.accounting.epsilon import epsilon
 from edp.audit import Audit, AuditReading, Scores, not_read, read_audit, read_noise
+from edp.layer_noise import LayerScores
 from edp.ledger import Ledger, LedgerEntry
 from edp.mechanism import Mechanism
 from edp.sampling import poisson_epoch, poisson_examples, shuffled_epoch
@@ -25,6 +27,7 @@ from tests.support.edp.audited import (
     clip_skipped,
     coins,
     drawn_at,
+    noise_of_layer,
     noise_of_step,
     noise_times,
     one_worker_silent,
@@ -111,6 +114,52 @@ def test_a_planted_bug_raises_an_alarm(plant: Plant, at_least: float, words: str
     assert found.epsilon_read > at_least
 
 
+@pytest.mark.parametrize(
+    ("times", "words"),
+    [
+        (0.0, "the noise of 0 is at most 0"),
+        (0.5, "the noise of 0 is at most 0."),
+        (0.7, "the noise of 0 is at most 0."),
+    ],
+)
+@pytest.mark.parametrize(
+    "settings", [FULL, FULL | {"alpha_noise": "per_layer"}, POISSON], ids=["full", "shape", "poisson"]
+)
+def test_a_layer_with_too_little_noise_raises_an_alarm(times: float, words: str, settings: dict[str, Any]) -> None:
+    sizes = {"batch": 64, "epochs": 10} if settings is POISSON else {}
+    found, _ = read(settings, noise_of_layer(0, times), **sizes)
+    assert str(found.audit_alarm).startswith(f"audit: {words}")
+    assert found.layers["0"] < 0.85
+    assert found.layers["2"] > 0.95
+
+
+def test_the_alarm_of_the_layers_is_at_its_level_whatever_the_gradients_are() -> None:
+    """Differences of noise, and of gradients: 1,000 sound trainings of 3 layers at a level of 5 %."""
+    rng, runs, level = np.random.default_rng(0), 1000, 0.05
+    watched = np.array([2, 40, 300])
+    for change in (0.0, 0.1):
+        alarms = below = 0
+        for _ in range(runs):
+            pairs = np.array([rng.noncentral_chisquare(n, n * change**2 + 1e-12, 20) / n for n in watched])
+            scores = LayerScores(("a", "b", "c"), watched, pairs.mean(1), pairs.min(1), 20)
+            alarms += bool(scores.alarms(level))
+            below += int((scores.at_most(level) < 1).sum())
+        assert alarms <= (level + 3 * math.sqrt(level / runs)) * runs
+        assert below <= 3 * (level + 3 * math.sqrt(level / runs / 3)) * runs
+        if not change:
+            assert alarms > 0.5 * level * runs
+            assert below > 3 * 0.7 * level * runs
+
+
+def test_scores_are_kept_and_read_again(tmp_path: Path) -> None:
+    audit = coins()
+    hook, _ = audited_training(EDPSpec(**FULL), audit, epochs=4)
+    audit.scores().save(tmp_path / "scores.npz")
+    assert (tmp_path / "scores.npz").stat().st_size < 120_000
+    again = Scores.load(tmp_path / "scores.npz")
+    assert read_audit(again, private(hook.ledger), DELTA) == read_audit(audit.scores(), private(hook.ledger), DELTA)
+
+
 def test_a_sampler_that_draws_more_often_raises_an_alarm() -> None:
     found, stated = read(POISSON, drawn_at(1.5), batch=64, epochs=20)
     assert "the noise over the clip is at most" in str(found.audit_alarm)
@@ -174,6 +223,9 @@ def test_an_audit_goes_on_from_its_state() -> None:
     again = Audit(bytes([1] * 32), state=begun.state())
     for name in ("total", "coin", "flip", "quietest", "steps"):
         assert np.array_equal(getattr(again.scores(), name), getattr(begun.scores(), name))
+    layers = begun.state()["layers"]
+    assert layers["pairs"] == 1
+    assert layers["last"] is not None
     with pytest.raises(ValueError, match="the audit scored 3 steps, and the ledger has 0"):
         audited_training(EDPSpec(**FULL), again)
     with pytest.raises(ValueError, match="the audit scored 3 steps, and the ledger has 0"):

@@ -45,7 +45,7 @@ def swept(long_story: None, ray_cluster: str, storage: Path, command: Command) -
     if not kept.is_file():
         recipe = storage / "audited.yaml"
         recipe.write_text(TINY_RECIPE.replace("trials: 2", "trials: 1"))
-        settings = ["canaries.count=40", "attacks.at_end=true", "attacks.references=2", "search.keep_epochs=1"]
+        settings = ["attacks.at_end=true", "attacks.references=2", "search.keep_epochs=1"]
         words = [word for setting in settings for word in ("--set", setting)]
         code, out, err = command("run", str(recipe), "--name", "audited", "--storage", str(storage), "--json", *words)
         assert code == 0, err
@@ -59,24 +59,12 @@ def references(storage: Path) -> dict[str, float]:
     return {str(path): path.stat().st_mtime for path in (storage / "cache").glob("references-*/*.npz")}
 
 
-def test_a_sweep_with_canaries_is_audited_and_attacks_its_front_at_its_end(
-    swept: dict[str, Any], storage: Path
-) -> None:
+def test_a_sweep_attacks_its_front_at_its_end(swept: dict[str, Any], storage: Path) -> None:
     client = MlflowClient(swept["tracking_uri"])
-    for metrics in (swept["trials"][0]["metrics"], swept["baseline"]):
-        assert metrics["canaries"] == 40
-        # The audited bound holds at 95 % only; this run's honest ε is far above what forty canaries can show.
-        assert 0 <= metrics["epsilon_audited"] <= min(metrics["epsilon"], 100)
     run = client.get_run(swept["trials"][0]["run_id"])
-    assert run.data.metrics["epsilon_audited"] == swept["trials"][0]["metrics"]["epsilon_audited"]
     assert {f"attack_{name}_auc" for name in NAMES} <= set(run.data.metrics)
     found = {file.path for file in client.list_artifacts(run.info.run_id, "attacks")}
     assert found == {"attacks/attacks.json", "attacks/attacks.html"}
-    (coins,) = (storage / "cache").glob("coins-*.json")
-    tossed = json.loads(coins.read_text())
-    corpus = EncodedCorpus.open(next((storage / "cache").glob("communication-with-canaries-*")))
-    assert corpus.size("train") == 51 + sum(tossed)
-    assert not list(corpus.folder.rglob("*coins*"))
 
 
 def test_a_private_corpus_is_audited_without_privacy_alone(
@@ -94,13 +82,21 @@ def test_a_private_corpus_is_audited_without_privacy_alone(
     audit = ("--set", "canaries.count=20", "--set", "canaries.kind=new_tokens")
     line = ("train", str(tmp_path / "mine.yaml"), *audit, "--storage", str(storage), "--json")
     code, _, err = command(*line)
-    assert (code, "no ε covers a private training with them" in err) == (2, True)
+    assert (code, "canaries are made of the corpus' utterances, so no epsilon" in err) == (2, True)
     code, out, err = command(*line, "--set", "training.method=sgd")
     assert code == 0, err
     trained = json.loads(out)
     assert (trained["metrics"]["canaries"], trained["metrics"]["epsilon"]) == (20, math.inf)
     assert trained["metrics"]["epsilon_audited"] >= 0
     assert not trained["ledger"]["private"]
+    (coins,) = (storage / "cache").glob("coins-*.json")
+    tossed = json.loads(coins.read_text())
+    corpus = EncodedCorpus.open(next((storage / "cache").glob("mine-with-canaries-*")))
+    assert corpus.planted == sum(tossed)
+    assert not list(corpus.folder.rglob("*coins*"))
+    code, out, err = command("attack", Path(trained["output"]).name, "--references", "2", "--storage", str(storage))
+    assert code == 0, err
+    assert "ε honest ∞ (no formal guarantee), ε paper ∞ (no formal guarantee), ε audited ≥" in out
 
 
 @pytest.mark.parametrize("words", [("attack", "audited/0"), ("confirm", "audited", "--seeds", "2")])
@@ -136,14 +132,14 @@ def test_the_baseline_is_attacked_with_the_same_references_and_again_for_nothing
     assert document["strongest"] == best["name"]
     assert document["epsilon"] == math.inf
     assert document["formal_guarantee"] is False
-    assert document["epsilon_audited"] == swept["baseline"]["epsilon_audited"]
+    assert document["epsilon_audited"] is None
     shadow = next(one for one in document["attacks"] if one["name"] == "shadow")
     assert shadow["auc"] == pytest.approx(swept["baseline"]["mia_auc"], abs=0.02)
     # By its run's id, in words.
     code, out, err = command("attack", swept["baseline"]["run_id"], "--references", "2", "--storage", str(storage))
     assert code == 0, err
     assert "lira_online" in out
-    assert "ε honest ∞ (no formal guarantee), ε paper ∞ (no formal guarantee), ε audited ≥" in out
+    assert "ε honest ∞ (no formal guarantee), ε paper ∞ (no formal guarantee), at δ" in out
     page = (storage / "audited" / "baseline" / "attacks.html").read_text()
     assert "ROC of each attack" in page
 

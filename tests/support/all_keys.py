@@ -17,7 +17,7 @@ TRIAL: dict[str, Any] = {
     "shadow": {"corpus": {"name": "video", "utterances": 120}, "epochs": 1},
     "model": {"kind": "clc", "embeddings": {"corpus": {"name": "health", "utterances": 60}}, "head": {"bio": True}},
     "canaries": {"count": 3},
-    "training": {"epochs": 2, "workers": 1},
+    "training": {"method": "sgd", "epochs": 2, "workers": 1},
     "edp": {"C": 0.5},
 }
 _REFERENCES = {"references_sgd", "references_own"}

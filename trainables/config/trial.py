@@ -24,14 +24,14 @@ class ShadowSpec(Frozen):
 
 
 class CanariesSpec(Frozen):
-    """Utterances that are added to audit a run: about half are trained on (`trainables.measure.attacks.canary`)."""
+    """Utterances that are added to audit SGD: about half are trained on (`trainables.measure.attacks.canary`)."""
 
     count: Annotated[
         int,
         Field(
             ge=0,
             le=100_000,
-            description="number of canaries; 0: none, and no audited epsilon; else of a generated corpus, or with sgd",
+            description="number of canaries; 0: none, and no audited epsilon; allowed with method = sgd alone",
         ),
     ] = 0
     kind: Annotated[
@@ -70,10 +70,8 @@ class TrialSpec(Frozen):
     def check_users(self, users: int | None) -> None:
         """Raise if users are the unit and the corpus names none, or too few for `edp.delta`.
 
-        Each canary is a user of its own. All canaries count, since the number of planted ones is random.
-
         Args:
-            users: number of users in the corpus without canaries; None: not known.
+            users: number of users in the corpus; None: not known.
 
         Raises:
             UserError: naming what is allowed.
@@ -85,7 +83,6 @@ class TrialSpec(Frozen):
                 f"edp.unit = user: corpus {self.corpus.name} does not name the users of its utterances; "
                 "allowed: example, or a corpus with a user in every utterance"
             )
-        users += self.canaries.count
         if self.edp.delta * users >= 1:
             raise UserError(
                 f"edp.delta = {self.edp.delta:g}: the corpus has {users:,} users to train on, and so large a delta "
@@ -94,6 +91,13 @@ class TrialSpec(Frozen):
 
     @model_validator(mode="after")
     def _fits_together(self) -> TrialSpec:
+        if self.canaries.count and self.training.method != "sgd":
+            # Without one utterance most canaries would be made of others: many clips, where the ledger charges one.
+            raise ValueError(
+                f"canaries.count = {self.canaries.count}: canaries are made of the corpus' utterances, so no epsilon "
+                "would cover a private training, which has an audit of its own (training.audit); allowed: 0, or "
+                "training.method = sgd"
+            )
         if self.edp.unit == "user" and self.training.method == "edp":
             raise ValueError(
                 "edp.unit = user clips each user alone, but training.method = edp clips micro-batches of several; "

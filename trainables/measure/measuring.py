@@ -111,7 +111,7 @@ def earlier_epochs(
         ledger = read_ledger(folder)
         assert ledger is not None
         own = replace(job, output=folder)
-        found = final_metrics(model, corpus, own, device, group, ledger, at_most=EARLIER_MEMBERS)
+        found = final_metrics(model, corpus, own, device, group, at_most=EARLIER_MEMBERS)
         if found is not None and log is not None:
             found |= privacy_metrics(ledger, job.spec.edp.delta) | permitted_metrics(ledger, job.spec.edp.delta)
             spent = log.by_epoch[epoch]
@@ -130,7 +130,6 @@ def final_metrics(
     job: TrialJob,
     device: torch.device,
     group: Any,
-    ledger: Ledger,
     *,
     at_most: int = MAX_MEMBERS,
 ) -> Metrics | None:
@@ -139,7 +138,6 @@ def final_metrics(
     Rank 0 writes the arrays that an attack sees of the model. The other ranks return None.
 
     Args:
-        ledger: the ledger of the steps that made the model.
         at_most: most members to attack, and most non-members.
     """
     everybody: dict[str, Any] = {"device": device, "group": group, "features": True}
@@ -151,7 +149,7 @@ def final_metrics(
     )
     if test is None or train is None:
         return None
-    from trainables.measure.attacks.auditing import audit_of
+    from trainables.measure.attacks.auditing import audit, canary_scores
     from trainables.measure.attacks.canary import read_coins
     from trainables.measure.attacks.shadow import attack_metrics, attack_scores, load_attack
 
@@ -166,8 +164,7 @@ def final_metrics(
     }
     if canaries is not None and job.coins is not None:
         seen["canary_losses"] = canaries.seen()[1]
-        audited = audit_of(seen["canary_losses"], read_coins(job.coins), ledger, job.spec.edp.delta)
-        metrics |= audited.metrics()
+        metrics |= audit(canary_scores(seen["canary_losses"]), read_coins(job.coins), job.spec.edp.delta).metrics()
     job.output.mkdir(parents=True, exist_ok=True)
     save_arrays(job.output / "attack_features.npz", **seen)
     if job.attack is not None:

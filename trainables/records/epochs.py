@@ -35,6 +35,8 @@ LEDGER = "ledger.json"
 """The name of the ledger's file in a trial's folder."""
 AUDIT = "audit.json"
 """The name of the file of a private training's own audit: its reading, or why there is none (`edp.audit`)."""
+AUDIT_SCORES = "audit_scores.npz"
+"""The name of the file of that audit's scores and coins, which is no artifact (`edp.audit.Scores`)."""
 
 _REFERENCE = 1.1
 """The reference point of the volume, in scaled objectives: a little beyond the worst epoch, so that extremes count."""

@@ -26,7 +26,7 @@ from trainables.measure.measuring import (
     privacy_metrics,
     valid_metrics,
 )
-from trainables.records.epochs import AUDIT, EpochLog, read_ledger, write_ledger, write_model
+from trainables.records.epochs import AUDIT, AUDIT_SCORES, EpochLog, read_ledger, write_ledger, write_model
 from trainables.records.files import atomic_write
 from trainables.records.job import EpochResult, Report, Stop, TrialFailed, TrialJob, TrialLeft, TrialResult
 from trainables.records.pareto import Metrics, on_validation
@@ -101,7 +101,7 @@ def run_trial(job: TrialJob, report: Report) -> TrialResult | None:
         if stop is not None and not stop.measure:
             raise TrialLeft(stop.reason)
         read = _read_audit(trainer, job, objects)
-        final = final_metrics(released, corpus, job, device, objects, trainer.guarantee)
+        final = final_metrics(released, corpus, job, device, objects)
         if rank == 0:
             write_model(job.output, contents(released, corpus), trainer.guarantee)
         earlier = earlier_epochs(released, corpus, job, device, objects, log)
@@ -181,13 +181,16 @@ def _read_audit(trainer: Trainer, job: TrialJob, group: Any) -> Metrics:
         if trainer.audit is None:
             found = {"not_read": not_read(job.spec.edp) or "training.audit is off"}
         else:
-            found = asdict(read_audit(trainer.audit.scores(), trainer.guarantee, job.spec.edp.delta))
+            scores = trainer.audit.scores()
+            with atomic_write(job.output / AUDIT_SCORES) as partial:
+                scores.save(partial)
+            found = asdict(read_audit(scores, trainer.guarantee, job.spec.edp.delta))
         with atomic_write(job.output / AUDIT) as partial:
             partial.write_text(json.dumps(found, indent=1))
     alarm = _from_rank_0(found.pop("audit_alarm", None), group)
     if alarm is not None:
         raise TrialFailed(alarm)
-    return {} if "not_read" in found else found
+    return {name: value for name, value in found.items() if name not in ("not_read", "layers")}
 
 
 def _from_rank_0(value: T, group: Any) -> T:

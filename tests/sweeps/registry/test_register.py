@@ -139,12 +139,10 @@ def test_a_version_says_what_it_guarantees(kept: Kept) -> None:
     assert tags["epsilon_of_sweep"] == "60"
     assert tags["neighbours"] == "one replaced by nothing"
     assert tags["unit"] == "example"
-    assert "epsilon_audited" not in tags, "not audited"
 
 
-def test_audited_and_unprotected_models_are_called_so() -> None:
+def test_unprotected_models_are_called_so() -> None:
     spec = trial_spec(MODELS["clc"])
-    assert privacy_tags(spec, METRICS | {"epsilon_audited": 0.5}, None)["epsilon_audited"] == ">= 0.5"
     assert "no formal guarantee" in privacy_tags(spec, METRICS | {"epsilon": 2e4}, None)["privacy"]
 
 

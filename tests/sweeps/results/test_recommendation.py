@@ -185,16 +185,3 @@ def test_front_and_pick_say_it_in_text_and_json(sweep: Sweep, command: Command, 
     assert why in command("pick", *where, "--output", str(tmp_path / "p.yaml"))[1]
     with pytest.raises(UserError, match=r"ser <= 0\.001 \(the front's lowest: "):
         choose(sweep, {"ser": 0.001})
-
-
-def test_what_an_audit_proves_of_sgd_stands_beside_what_it_proves_of_the_point() -> None:
-    found = point(3, 0.1, 0.5, 8.0)
-    found.metrics["epsilon_audited"] = 0.2712
-    plain = {"epsilon_audited": 1.966, "canaries": 1000.0}
-    words = (
-        "audit with 1,000 planted utterances proves an ε of at least 1.96 for SGD, and of at least 0.271 for trial 3."
-    )
-    assert words in recommend([found], baseline=plain).why
-    for baseline in (None, {}, {"ser": 0.1}):
-        assert "auditor" not in recommend([found], baseline=baseline).why
-    assert "auditor" not in recommend([point(4, 0.1, 0.5, 8.0)], baseline=plain).why

@@ -21,7 +21,6 @@ EDITS = [
     ("corpus.utterances=77", "corpus.utterances"),
     ("search.seed=3", "search.seed"),
     ("epsilon_budget=5", "epsilon_budget"),
-    ("canaries.count=20", "canaries.count"),
 ]
 
 

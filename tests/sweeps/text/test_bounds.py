@@ -19,8 +19,6 @@ from sweeps.commands.epsilon import _show
 from sweeps.registry.card import model_card, privacy_tags
 from sweeps.text.columns import epsilon_cells
 from sweeps.text.figures import (
-    audit_words,
-    audited_text,
     epsilon_cell,
     epsilon_digits,
     epsilon_text,
@@ -28,6 +26,7 @@ from sweeps.text.figures import (
     least_epsilon,
     permitted_words,
     privacy_statement,
+    read_text,
     user_cell,
 )
 from tests.support.tiny import spec
@@ -65,12 +64,10 @@ def test_no_text_shows_less_than_an_epsilon(epsilon: float) -> None:
 @pytest.mark.slow
 def test_no_text_shows_more_than_an_audit_has_proved(audited: float) -> None:
     metrics: dict[str, Any] = {"epsilon_audited": audited, "epsilon": 8.0, "epsilon_paper": 4.0, "delta": 5e-4}
-    metrics |= {"epsilon_audited_any_mechanism": audited, "epsilon_audited_own_noise": audited}
-    (axis,) = (axis for axis in METRICS if axis.key == "epsilon_audited")
-    texts = [least_epsilon(audited), audited_text(metrics), epsilon_words(metrics)[-1], text(axis, audited)]
-    texts += [epsilon_cells(metrics)["ε audited"], *(words.partition(" if ")[0] for words in audit_words(metrics))]
-    texts += [privacy_tags(spec(), metrics, None)["epsilon_audited"]]
-    texts += [epsilon_figure(metrics).data[0].text[0]]
+    texts = [least_epsilon(audited), epsilon_words(metrics)[-1], epsilon_figure(metrics).data[0].text[0]]
+    read = {"epsilon_read": audited, "epsilon_read_upper": 1e9}
+    read |= {"noise_factor_at_least": 0.0, "noise_factor_at_most": 9.0}
+    texts += [read_text(read), privacy_tags(spec(), metrics | read, None)["epsilon_read"]]
     for words in texts:
         shown = numbers(words)[0]
         assert shown <= audited, words

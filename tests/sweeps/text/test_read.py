@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from sweeps.registry.card import model_card, privacy_tags
-from sweeps.text.columns import epsilon_cells, epsilon_heads, epsilon_legend
+from sweeps.text.columns import epsilon_cells, epsilon_heads
 from sweeps.text.figures import epsilon_words, noise_read_words, read_text
 from tests.support.tiny import spec
 
@@ -25,15 +25,11 @@ def test_a_lower_bound_is_rounded_down_and_an_upper_one_up() -> None:
     assert read_text({}) == noise_read_words({}) == ""
 
 
-def test_it_has_a_column_if_a_model_was_read_and_is_then_no_missing_audit() -> None:
+def test_it_has_a_column_if_a_model_was_read() -> None:
     assert "ε read" not in epsilon_heads([METRICS])
     assert epsilon_heads([METRICS, METRICS | READ])[:2] == ["ε honest", "ε read"]
     assert epsilon_cells(METRICS | READ)["ε read"] == "7.81–8.2"
-    assert "No audit" in epsilon_legend([METRICS])
-    assert "No audit" not in epsilon_legend([METRICS | READ])
     assert "ε read 7.81–8.2" in epsilon_words(METRICS | READ)
-    assert "ε not audited" in epsilon_words(METRICS)
-    assert "ε not audited" not in epsilon_words(METRICS | READ)
 
 
 def test_it_is_on_the_card_and_in_the_tags_of_a_version() -> None:

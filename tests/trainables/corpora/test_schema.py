@@ -21,7 +21,7 @@ from trainables.corpora.labels import FEW, LabelCounts, Labels, Task, labels_of,
 from trainables.corpora.schema import bound_by, read_schema, schema_of, skeleton
 from trainables.corpora.types import UNKNOWN, LabelNames, Splits, Utterance
 from trainables.features.encoding import encode
-from trainables.measure.attacks.canary import make_canaries, plant
+from trainables.measure.attacks.canary import make_canaries
 from trainables.measure.attacks.shadow import fit_attack, save_attack
 from trainables.measure.predictions import Predictions, _outcomes, members_and_others, utility_metrics
 from trainables.records.job import TrialJob
@@ -287,20 +287,17 @@ def test_a_trial_trains_measures_and_attacks_with_labels_that_the_schema_lacks(t
     schema = LabelNames(labels.intents[:-4], tuple(tag[2:] for tag in labels.tags[1:-6:2]))
     target = bound_by(whole, schema, "x")
     assert 0 < target.left_out < len(whole.train)
-    canaries = make_canaries(target, CanariesSpec(count=4), seed=0)
-    coins = np.array([True, False, True, False])
-    features = encode(plant(canaries, coins), one.model, tmp_path / "target").features()
+    features = encode(target, one.model, tmp_path / "target").features()
     encode(load_corpus(one.shadow.corpus), one.model, tmp_path / "shadow", features=features)
-    (tmp_path / "coins.json").write_text("[1, 0, 1, 0]")
     with alone():
         run_trial(TrialJob(one, tmp_path / "shadow", tmp_path / "a"), lambda epoch, metrics: None)
         with np.load(tmp_path / "a" / "attack_features.npz") as seen:
             save_attack(fit_attack(seen["members"], seen["non_members"]), tmp_path / "attack.json")
-        files = tmp_path / "attack.json", tmp_path / "coins.json"
-        found = run_trial(TrialJob(one, tmp_path / "target", tmp_path / "b", *files), lambda epoch, metrics: None)
+        job = TrialJob(one, tmp_path / "target", tmp_path / "b", tmp_path / "attack.json")
+        found = run_trial(job, lambda epoch, metrics: None)
     assert found is not None
-    # 2 canaries are planted. The rate is that of the utterances that are trained on.
-    assert {entry.mechanism.rate for entry in found.ledger.entries} == {16 / (len(target.train) + 2)}
+    # The rate is that of the utterances that are trained on.
+    assert {entry.mechanism.rate for entry in found.ledger.entries} == {16 / len(target.train)}
     saved = torch.load(tmp_path / "b" / "model.pt", weights_only=True)
     assert Labels.from_dict(saved["labels"]) == labels_of(target)
     assert np.isfinite(found.metrics["mia_auc"])

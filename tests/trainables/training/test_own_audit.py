@@ -13,9 +13,13 @@ from tests.support.edp.audited import noise_times, planted
 from tests.support.resuming import epochs_run, interrupted
 from tests.support.tiny import corpus, run, spec, trial, weights
 from tests.support.workers import run_workers
+from tests.trainables.training.test_neighbours import DPSGD, EDP, MODELS, POISSON, encoders, read, said, write
+from tests.trainables.training.test_neighbours import trial as trial_of
 from trainables.records.job import TrialJob, TrialResult
+from trainables.training.process import alone
+from trainables.workers.worker import run_trial
 
-__all__ = ["corpus"]
+__all__ = ["corpus", "encoders"]
 
 KEYS = {"epsilon_read", "epsilon_read_upper", "noise_factor_at_most", "noise_factor_at_least"}
 
@@ -30,6 +34,7 @@ def test_a_private_trial_reads_its_noise_and_its_model_is_the_same_without(corpu
     assert 0.9 < result.metrics["noise_factor_at_least"] < result.metrics["noise_factor_at_most"] < 1.1
     written = json.loads((tmp_path / "with" / "audit.json").read_text())
     assert written.pop("audit_alarm") is None
+    assert all(0.8 < most < 1.6 for most in written.pop("layers").values())
     assert written == {name: result.metrics[name] for name in KEYS}
     reason = {"not_read": "training.audit is off"}
     assert json.loads((tmp_path / "without" / "audit.json").read_text()) == reason
@@ -45,9 +50,36 @@ def test_a_trial_that_was_killed_reads_what_an_uninterrupted_one_reads(corpus: P
     resumed = run_workers(epochs_run, 2, cut)[0]
     assert resumed[0] == [3]
     assert {k: resumed[1].metrics[k] for k in KEYS} == {k: whole.metrics[k] for k in KEYS}
+    assert (cut.output / "audit.json").read_text() == (tmp_path / "whole" / "audit.json").read_text()
     for path in cut.output.rglob("*"):
         if path.is_file() and not path.name.startswith("checkpoint"):
             assert key.encode() not in path.read_bytes(), f"the coins' key is in {path.name}"
+
+
+LAST = {"learning_rate": 0.01, "epochs": 6, "validate_every": 6}
+TRAININGS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "full, Adam, average": (DPSGD | LAST | {"batch_size": "full", "average": 0.9}, {"alpha": "private"}),
+    "Poisson, momentum": (DPSGD | LAST | {"optimizer": "momentum", "momentum": 0.9}, POISSON),
+    "micro-batches, decay": (EDP | LAST, {"decay": "linear", "tau": 0.1}),
+    "users, Poisson": (DPSGD | LAST | {"batch_size": 3}, POISSON | {"unit": "user", "user_utterances": 2}),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("training", TRAININGS)
+@pytest.mark.parametrize("model", MODELS)
+def test_every_kind_of_training_is_read(model: str, training: str, encoders: Path, tmp_path: Path) -> None:
+    settings, edp = TRAININGS[training]
+    one = trial_of(MODELS[model], settings, {"z0": 2.0} | edp, encoders)
+    own = one.model_copy(update={"corpus": write(tmp_path / "mine.jsonl", said())})
+    encoded, _ = read(tmp_path / "mine.jsonl", said(), one.model)
+    with alone():
+        found = run_trial(TrialJob(own, encoded.folder, tmp_path / "out"), lambda epoch, metrics: None)
+    assert found is not None
+    assert 0.85 < found.metrics["noise_factor_at_least"] < 1.04
+    assert 0.96 < found.metrics["noise_factor_at_most"] < 1.15
+    layers = json.loads((tmp_path / "out" / "audit.json").read_text())["layers"]
+    assert min(layers.values()) > 0.85
 
 
 def noise_too_small(rank: int, world: int, job: TrialJob) -> TrialResult | str | None:

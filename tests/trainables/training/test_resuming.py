@@ -146,7 +146,7 @@ def test_a_checkpoint_holds_no_key_of_noise_or_draws_and_no_generator(corpus: Pa
     saved = torch.load(tmp_path / "out" / "checkpoint.pt", weights_only=True)
     names = {"spec", "step", "seconds", "ledger", "alpha", "model", "optimizer", "clip", "average", "audit"}
     assert set(saved) == names
-    assert set(saved["audit"]) == {"key", "total", "quietest", "steps"}, "the key is of the coins alone"
+    assert set(saved["audit"]) == {"key", "total", "quietest", "steps", "layers"}, "the key is of the coins alone"
 
 
 READ = {"epsilon_read", "epsilon_read_upper", "noise_factor_at_least", "noise_factor_at_most"}

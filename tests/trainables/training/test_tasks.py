@@ -86,7 +86,7 @@ def test_a_model_has_no_weights_for_labels_that_are_not_there(task: Task, kind: 
 @pytest.mark.slow
 @pytest.mark.parametrize("task", MISSING)
 def test_one_worker_trains_measures_and_attacks(task: Task, tmp_path: Path) -> None:
-    one, canaries = spec(), CanariesSpec(count=4, kind="outliers")
+    one, canaries = spec(training={"method": "sgd"}), CanariesSpec(count=4, kind="outliers")
     target = make_canaries(for_task(load_corpus(one.corpus), task, "corpus"), canaries, seed=0)
     coins = np.array([True, False, True, False])
     shadow = for_task(load_corpus(one.shadow.corpus), task, "shadow.corpus")
