@@ -78,15 +78,10 @@ def lead_is_noise(
     Args:
         again: the figures of both whose difference is tested; None: `ahead` and `behind`.
     """
-    better = _leads(ahead, behind, objectives)
+    values = zip(objectives, objective_values(objectives, ahead), objective_values(objectives, behind), strict=True)
+    better = [name for name, a, b in values if a < b]
     one, other = again or (ahead, behind)
     return bool(better) and all(difference(one, other, name)[1] >= 0 for name in better)
-
-
-def _leads(ahead: Metrics, behind: Metrics, objectives: tuple[Objective, ...]) -> list[Objective]:
-    """Return the objectives in which `ahead` is better."""
-    values = zip(objectives, objective_values(objectives, ahead), objective_values(objectives, behind), strict=True)
-    return [name for name, a, b in values if a < b]
 
 
 def hollow(
@@ -100,14 +95,17 @@ def hollow(
         again: as for `ties`.
     """
     figures = {p.name: deciding(p.metrics | (again or {}).get(p.name, {})) for p in front}
-
-    def leads_by_noise(point: Point, other: Point) -> bool:
-        leads = _leads(point.deciding, other.deciding, objectives)
-        return all(name.startswith("mia_") for name in leads) and lead_is_noise(
-            point.deciding, other.deciding, objectives, (figures[point.name], figures[other.name])
+    others = tuple(name for name in objectives if not name.startswith("mia_"))
+    values = [(point, objective_values(others, point.deciding)) for point in front]
+    return {
+        point.name
+        for point, mine in values
+        if any(
+            all(a >= b for a, b in zip(mine, theirs, strict=True))
+            and lead_is_noise(point.deciding, other.deciding, objectives, (figures[point.name], figures[other.name]))
+            for other, theirs in values
         )
-
-    return {point.name for point in front if any(leads_by_noise(point, other) for other in front)}
+    }
 
 
 def ties(

@@ -10,12 +10,15 @@ from urllib.parse import quote, urlencode
 from sweeps.config.recipe import Recipe
 from sweeps.config.space import SHAPE
 from sweeps.results.cost import cost_line
+from sweeps.results.front import hollow
 from sweeps.results.headline import headline
 from sweeps.store.plans import plan_of
 from sweeps.store.records import Point, TrialRecord
 from sweeps.store.storage import train_line
 from sweeps.store.sweep import Sweep
 from sweeps.text.columns import (
+    HOLLOW,
+    HOLLOW_WORDS,
     SCHEMA_ONLY,
     SER_HEADS,
     TPR,
@@ -57,7 +60,8 @@ def run_note(sweep: Sweep, recipe: Recipe, trials: list[TrialRecord], front: lis
     MLflow shows the first lines; a click shows the rest.
     """
     name = sweep.name
-    models = sum(len(trial.points) for trial in trials)
+    models, noisy = sum(len(trial.points) for trial in trials), hollow(front, recipe.search.objectives)
+    front = sorted(front, key=lambda point: point.name in noisy)
     every, best = f"[all trials]({trials_page(experiment, name)})", _runs(experiment, name, "the front", "pareto")
     picked = _runs(experiment, name, "what was picked", "picked")
     shown, rare = _spread_over(front, _ROWS), TPR in recipe.search.objectives
@@ -81,9 +85,10 @@ def run_note(sweep: Sweep, recipe: Recipe, trials: list[TrialRecord], front: lis
         f"|{'---|' * len(heads)}",
         *([_row(heads, "SGD", sweep.record.baseline, "plain SGD")] if sweep.record.baseline else []),
         *([_row(heads, "schema", sweep.record.schema_only, SCHEMA_ONLY)] if sweep.record.schema_only else []),
-        *(_row(heads, point.name, point.metrics, params_text(point.params)) for point in shown),
+        *(_row(heads, f"{HOLLOW * (p.name in noisy)}{p.name}", p.metrics, params_text(p.params)) for p in shown),
         "",
         (more if len(shown) < len(front) else "")
+        + (f"{HOLLOW}: {HOLLOW_WORDS}. " if noisy else "")
         + f"`2@3`: trial 2 after epoch 3. {epsilon_legend()} {cost_line(sweep, trials)}.{users_notes(metrics)}",
         "",
         _searched(recipe),
