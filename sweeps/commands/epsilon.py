@@ -185,7 +185,8 @@ def _price(name: str, overrides: list[str], as_json: bool) -> None:
     if recipe.target is None:
         raise UserError(
             "space.z0: the noise is searched, so each trial has an ε of its own; the release has "
-            f"{recipe.edp.epsilon:g} at most; allowed: --set space.z0=null, for the price at this ε"
+            f"{recipe.edp.epsilon:g} at most; allowed: for the price at this ε, --set space.z0=null and "
+            "--set search.points_to_evaluate=null"
         )
     examples, users = private_sizes(recipe, lambda line: print_line(err, line))
     units = users if recipe.edp.unit == "user" else examples

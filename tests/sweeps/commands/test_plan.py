@@ -115,6 +115,10 @@ PLAN = ("--set", "search.plan=proxy")
     ("words", "says"),
     [
         (["epsilon", "RECIPE", "--set", "edp.epsilon=null"], "edp.epsilon: the recipe has no target"),
+        (
+            ["epsilon", "quickstart"],
+            "space.z0: the noise is searched, so each trial has an ε of its own; the release has 8",
+        ),
         (["epsilon", "RECIPE", "--set", "edp.epsilon=-1"], "epsilon = -1: input should be greater than 0"),
         (["epsilon", "RECIPE", "--z0", "1"], "z0: a recipe is given; allowed: --set, --trials, --json"),
         (["epsilon", "--trials", "3", "--z0", "1", "--epochs", "2"], "recipe: missing; allowed: a recipe"),
