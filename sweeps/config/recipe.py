@@ -79,8 +79,8 @@ class Recipe(Frozen):
         if search.get("objectives") is not None:
             return data
         # At a fixed ε all configurations have the same guarantee, and differ only in utility and leakage.
-        space = data.get("space") if isinstance(data.get("space"), dict) else {}
-        searched = any(space.get(name) is not None for name in ("z0", "edp.z0"))
+        space = data.get("space")
+        searched = isinstance(space, dict) and any(space.get(name) is not None for name in ("z0", "edp.z0"))
         varies = data.get("edp", {}).get("epsilon") is None or searched
         objectives = ["ser", "mia_auc", "log10_epsilon"] if varies else ["ser", "mia_auc"]
         return {**data, "search": {**search, "objectives": objectives}}

@@ -146,7 +146,8 @@ def test_the_page_says_which_objectives_the_front_has(sweep: Sweep) -> None:
         "An AUC below 0.5 counts as 0.5."
     )
     assert line("ser", "mia_auc", "log10_epsilon") == (
-        "The front is by SER (validation), MIA AUC (validation) and ε (honest), the lower the better."
+        "The front is by SER (validation), MIA AUC (validation) and ε (honest), the lower the better. "
+        "An AUC below 0.5 counts as 0.5."
     )
 
 
