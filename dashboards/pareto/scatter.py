@@ -151,7 +151,7 @@ def _groups(
             marker["line"] = {"width": 1, "color": t["ink"]}
             if len(members) <= _INTERVALS:
                 bars = {f"error_{way}": _error_bars(members, axis, t["muted"]) for way, axis in (("x", x), ("y", y))}
-        apart = many and symbol not in _FRONT and bool(members)
+        apart = many and symbol in (*_DOMINATED, "x-thin-open") and bool(members)
         trace = _points(name, members, x, y, None if apart else colour) | {
             "customdata": [c.key for c in members],
             "meta": {way: _intervals(members, axis) for way, axis in (("x", x), ("y", y))},
