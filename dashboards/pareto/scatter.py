@@ -128,7 +128,6 @@ def _groups(
     noisy = [c for c in drawn if c.key in inside and c.hollow]
     groups = [
         ("outside the limits", [c for c in drawn if c.key not in inside], "x-thin-open", 7, 0.4),
-        *([("on the front by MIA within noise alone", noisy, "diamond-open", 11, 0.8)] if noisy else []),
     ]
     dominated = [c for c in drawn if c.key in inside and not c.on_front]
     kinds = list(dict.fromkeys(modes[c.key] for c in drawn)) or [""]
@@ -136,6 +135,8 @@ def _groups(
         which = f": {words}" if len(kinds) > 1 else ""
         groups.append((f"dominated{which}", [c for c in dominated if modes[c.key] == words], symbol, 8, 0.65))
         groups.append((f"Pareto-optimal{which}", [c for c in front if modes[c.key] == words], mark, 13, 1.0))
+    if noisy:
+        groups.append(("on the front by MIA within noise alone", noisy, "diamond-open", 11, 0.8))
     many = len(drawn) - len(front) > MANY
     traces: list[Figure] = []
     for name, members, symbol, size, opacity in groups:
