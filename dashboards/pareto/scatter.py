@@ -126,9 +126,7 @@ def _groups(
     }
     front = [c for c in drawn if c.key in inside and c.on_front and not c.hollow]
     noisy = [c for c in drawn if c.key in inside and c.hollow]
-    groups = [
-        ("outside the limits", [c for c in drawn if c.key not in inside], "x-thin-open", 7, 0.4),
-    ]
+    groups = [("outside the limits", [c for c in drawn if c.key not in inside], "x-thin-open", 7, 0.4)]
     dominated = [c for c in drawn if c.key in inside and not c.on_front]
     kinds = list(dict.fromkeys(modes[c.key] for c in drawn)) or [""]
     for words, symbol, mark in zip(kinds, itertools.cycle(_DOMINATED), itertools.cycle(_FRONT), strict=False):
