@@ -83,7 +83,8 @@ def _scatters(app: Dash, source: Source) -> None:
         limits = dict(most)
         across, up, shade = (found.axis(key) for key in (x, y, colour))
         figure = scatter(found, limits, across, up, shade, theme, narrow=narrow, beside=beside(source, name))
-        return figure, view_of(found, across, up, limits).note() + parts.colour_line(found, shade)
+        notes = view_of(found, across, up, limits).note(), parts.colour_line(found, shade)
+        return figure, "".join(notes) + parts.lines_line(found, across, up)
 
     def look_of(shown: dict[str, Any]) -> tuple[Any, ...]:
         other = _read(source, shown["name"])

@@ -11,7 +11,7 @@ from sweeps.config.parts import Limited, Objective, metric_of, objective_values
 from sweeps.config.recipe import Recipe
 from sweeps.results.confirmed import comparable
 from sweeps.results.cost import choice_of, epsilon_of_sweep
-from sweeps.results.front import pareto_front, ties
+from sweeps.results.front import hollow, pareto_front, ties
 from sweeps.results.headline import headline
 from sweeps.results.recommendation import Recommendation, choosing_leakage, recommend
 from sweeps.store.picks import read_notes
@@ -84,6 +84,8 @@ class Candidate:
     point: Point
     dominated_by: str | None
     """Key of a candidate of the front that is better in some objective and worse in none; None on the front."""
+    hollow: bool = False
+    """True if leakage within its noise alone keeps it on the front (`sweeps.results.front.hollow`)."""
     tied_with: tuple[str, ...] = ()
     """Keys of the front's candidates that it is tied with within noise (`sweeps.results.front.ties`)."""
 
@@ -229,17 +231,18 @@ def candidates(
     again: dict[str, Metrics] | None = None,
     limits: Mapping[Limited, float] | None = None,
 ) -> dict[str, Candidate]:
-    """Return every kept epoch by its point's name: the front first, then the others, each by the first objective."""
+    """Return every kept epoch by its point's name: the front, its hollow points, the others; by the first objective."""
     front = pareto_front(trials, objectives, limits)
-    tied = ties(trials, front, objectives, again)
+    tied, noisy = ties(trials, front, objectives, again), hollow(front, objectives, again)
+    front.sort(key=lambda point: point.name in noisy)
     values = {p.name: objective_values(objectives, p.deciding) for p in front}
     every = [p for t in trials if t.state in ("complete", "stopped") for p in t.points]
-    found = {p.name: Candidate(p, None, tuple(tied.get(p.name, ()))) for p in front}
+    found = {p.name: Candidate(p, None, p.name in noisy, tuple(tied.get(p.name, ()))) for p in front}
     others = [p for p in every if p.name not in found]
     for point in sorted(others, key=lambda p: objective_values(objectives, p.deciding)):
         mine = objective_values(objectives, point.deciding)
         beaten_by = next((name for name, value in values.items() if dominates(value, mine)), "")
-        found[point.name] = Candidate(point, beaten_by, tuple(tied.get(point.name, ())))
+        found[point.name] = Candidate(point, beaten_by, tied_with=tuple(tied.get(point.name, ())))
     return found
 
 

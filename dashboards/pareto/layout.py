@@ -10,6 +10,7 @@ from dash import dcc, html
 
 from dashboards.pareto.data import CURVES
 from sweeps.store.picks import MAX_NOTE
+from sweeps.text.columns import HOLLOW
 from sweeps.text.figures import MARK, WORTH
 
 LIMITS = {"epsilon": "ε (honest)", "ser": "SER", "mia_auc": "MIA AUC", "cost": "Worker-seconds"}
@@ -64,7 +65,7 @@ def _choice(name: str, label: str, value: str) -> html.Div:
 
 
 def answer() -> html.Section:
-    """Return the first card: the recommendation, its reason and the limits."""
+    """Return the card of the recommendation, its reason and the limits."""
     sliders = [
         _div(
             "limit",
@@ -218,8 +219,9 @@ def table() -> html.Section:
                 html.Button("Next →", id="next"),
             ),
             html.P(
-                f"◆ Pareto-optimal, ○ dominated, ~ tied with another within noise, ✎ has a note, {MARK} an ε of 1e4 or "
-                "more: no formal guarantee. The head of a column sorts, the button of a row selects.",
+                f"◆ Pareto-optimal, {HOLLOW} the same, but only by a lead in MIA within its noise, ○ dominated, ~ tied "
+                f"with another within noise, ✎ has a note, {MARK} an ε of 1e4 or more: no formal guarantee. The head "
+                "of a column sorts, the button of a row selects.",
                 id="table-key",
                 className="note",
             ),
@@ -343,8 +345,8 @@ def page(
                 [
                     html.Div(
                         [
-                            answer(),
                             first(),
+                            answer(),
                             scatter(*axes),
                             table(),
                             parallel(),

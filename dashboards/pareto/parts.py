@@ -10,9 +10,10 @@ from dash import html
 from dashboards.pareto.data import Axis, Candidate, Limits, Snapshot, cost_key, is_number, text, within
 from dashboards.pareto.layout import aria, figures_row, figures_table
 from dashboards.pareto.style import varies
+from dashboards.pareto.view import references
 from sweeps.config.parts import metric_of
 from sweeps.results.confirmed import seeds_words
-from sweeps.text.columns import tpr_cell
+from sweeps.text.columns import HOLLOW, HOLLOW_WORDS, tpr_cell
 from sweeps.text.figures import (
     enumerated,
     epsilon_text,
@@ -70,7 +71,8 @@ def objectives_line(snapshot: Snapshot) -> str:
     others = [axis.label.partition(" (")[0] for axis in shown if axis.key in snapshot.axes and axis.key not in keys]
     alone = " alone" if len(names) == 1 else ""
     rest = f"; {enumerated(others)} {'have' if len(others) > 1 else 'has'} no part in it" if others else ""
-    return f"The front is by {enumerated(names)}{alone}, the lower the better{rest}."
+    leaks = ". An AUC below 0.5 counts as 0.5" if any("mia_auc" in key for key in keys) else ""
+    return f"The front is by {enumerated(names)}{alone}, the lower the better{rest}{leaks}."
 
 
 def outside_line(snapshot: Snapshot, candidate: Candidate, limits: Limits) -> str:
@@ -94,6 +96,13 @@ def colour_line(snapshot: Snapshot, colour: Axis) -> str:
     return f"All points have one colour, since they {alike}. "
 
 
+def lines_line(snapshot: Snapshot, x: Axis, y: Axis) -> str:
+    """Return a sentence on the values of a chart's dashed and dotted lines; "" if it has none."""
+    found = [(axis, *line) for axis in (x, y) for line in references(snapshot, axis)]
+    lines = [f"{axis.label.partition(' (')[0]} of {name}: {text(axis, value)}" for axis, name, value, _ in found]
+    return f"{'; '.join(lines)}. " if lines else ""
+
+
 def hint(x: Axis, y: Axis) -> str:
     """Return a sentence that says which corner of the scatter is best."""
     side = {"lower": "left", "higher": "right"}.get(x.better)
@@ -106,9 +115,11 @@ def dominated_note(snapshot: Snapshot, candidate: Candidate) -> str:
     """Return a sentence on a candidate's place: on the front, dominated, or tied."""
     names = ", ".join(snapshot.candidates[key].name for key in candidate.tied_with)
     if candidate.on_front:
-        words = "Pareto-optimal: nothing measured is better in one objective without being worse in another."
+        words = "Pareto-optimal: every point that is better in one objective is worse in another."
         if len(snapshot.recipe.search.objectives) == 1:
-            words = "Pareto-optimal: nothing measured is better in the one objective."
+            words = "Pareto-optimal: it is the best in the one objective."
+        if candidate.hollow:
+            return f"{HOLLOW} {HOLLOW_WORDS[0].upper()}{HOLLOW_WORDS[1:]}: see {names}."
         return f"{words} ~ Its lead over {names} is within noise." if names else words
     better = snapshot.candidates.get(candidate.dominated_by or "")
     words = f"Dominated: {better.name if better else 'another'} is nowhere worse."
@@ -219,7 +230,7 @@ def table(snapshot: Snapshot, members: list[Candidate], key: str | None, descend
     for c in members:
         marks = (" ~" if c.tied_with else "") + (" ✎" if c.key in snapshot.notes else "")
         button = html.Button(
-            f"{'◆' if c.on_front else '○'} {c.name}{marks}",
+            f"{HOLLOW if c.hollow else '◆' if c.on_front else '○'} {c.name}{marks}",
             id={"type": "row", "key": c.key},
             className="row",
             **aria(pressed="false"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 
-from dashboards.pareto.data import Axis, Candidate, Limits, Snapshot, text, within
+from dashboards.pareto.data import Axis, Candidate, Limits, Snapshot, within
 from dashboards.pareto.dense import MANY, dense, label, legend
 from dashboards.pareto.style import (
     SCALES,
@@ -26,6 +26,8 @@ _INTERVALS = 60
 """The size of the largest front whose intervals are drawn; more intervals would hide each other."""
 _FRONT = ("diamond", "square", "star", "hexagon")
 """The marks of the front, one for each clipping mode."""
+_DOMINATED = ("circle-open", "square-open")
+"""The marks of dominated candidates, in the same order; `assets/dense.js` draws them too."""
 _TINTS = ("rgba(56,158,92,0.20)", "rgba(56,158,92,0.09)", "rgba(128,128,128,0.10)", "rgba(128,128,128,0.22)")
 
 
@@ -52,7 +54,7 @@ def scatter(
     view = view_of(snapshot, x, y, limits)
     x, y, drawn = view.x, view.y, view.drawn
     inside = {c.key for c in drawn if within(snapshot, c, limits)}
-    modes = clip_modes([c.point for c in snapshot.front])
+    modes = clip_modes([c.point for c in drawn])
     traces = _groups(drawn, inside, modes, x, y, colour, theme, narrow)
     others = [c for c in beside.front if is_drawn(c, x) and is_drawn(c, y)] if beside is not None else []
     if beside is not None:
@@ -65,6 +67,7 @@ def scatter(
     if x.key == "epsilon":
         for drawing, found in zip((shapes, notes), _bands(xs, x, theme, narrow), strict=True):
             drawing.extend(found)
+    notes += _released(snapshot, drawn, x, y, theme)
     layout = base_layout(
         theme,
         xaxis=_axis(x, drawn, xs, theme, narrow),
@@ -76,6 +79,18 @@ def scatter(
         **({"margin": {"l": 50, "r": 8, "t": 85, "b": 50}} if narrow else {}),
     )
     return {"data": [*traces, *lines], "layout": layout}
+
+
+def _released(snapshot: Snapshot, drawn: list[Candidate], x: Axis, y: Axis, theme: str) -> list[Figure]:
+    """Return an arrow at the settings that the released model has; [] if there is none, or none is drawn."""
+    release = snapshot.release
+    found = [c for c in drawn if release is not None and (c.point.trial, c.point.last) == (release.trial, True)]
+    return [
+        {axis: math.log10(c.value(of.key)) if of.log else c.value(of.key) for axis, of in (("x", x), ("y", y))}
+        | {"text": "<b>released</b>", "showarrow": True, "arrowhead": 2, "ax": 30, "ay": -50}
+        | {"standoff": 12, "font": {"color": THEMES[theme]["ink"]}, "arrowcolor": THEMES[theme]["ink"]}
+        for c in found
+    ]
 
 
 def _axis(axis: Axis, drawn: list[Candidate], values: list[float], theme: str, narrow: bool) -> Figure:
@@ -97,8 +112,8 @@ def _groups(
 ) -> list[Figure]:
     """Return a trace for each group of candidates, and one for the colour bar.
 
-    The groups are those outside the limits, the dominated ones, and the front by clipping mode. `modes` maps the
-    front's points to their modes.
+    The groups are those outside the limits, the dominated ones and the front, each by clipping mode, and the front's
+    hollow points. `modes` maps candidates to their modes.
     """
     t = THEMES[theme]
     shades = {c.key: shade_of(c, colour) for c in drawn}
@@ -109,15 +124,17 @@ def _groups(
         "cmin": min(known),
         "cmax": max(known) if coloured else min(known) + 1,
     }
-    front = [c for c in drawn if c.key in inside and c.on_front]
-    groups = [
-        ("outside the limits", [c for c in drawn if c.key not in inside], "x-thin-open", 7, 0.4),
-        ("dominated", [c for c in drawn if c.key in inside and not c.on_front], "circle-open", 8, 0.65),
-    ]
-    kinds = list(dict.fromkeys(modes.values()))
-    for words, symbol in zip(kinds, itertools.cycle(_FRONT), strict=False):
-        name = f"Pareto-optimal: {words}" if len(kinds) > 1 else "Pareto-optimal"
-        groups.append((name, [c for c in front if modes[c.key] == words], symbol, 13, 1.0))
+    front = [c for c in drawn if c.key in inside and c.on_front and not c.hollow]
+    noisy = [c for c in drawn if c.key in inside and c.hollow]
+    groups = [("outside the limits", [c for c in drawn if c.key not in inside], "x-thin-open", 7, 0.4)]
+    dominated = [c for c in drawn if c.key in inside and not c.on_front]
+    kinds = list(dict.fromkeys(modes[c.key] for c in drawn)) or [""]
+    for words, symbol, mark in zip(kinds, itertools.cycle(_DOMINATED), itertools.cycle(_FRONT), strict=False):
+        which = f": {words}" if len(kinds) > 1 else ""
+        groups.append((f"dominated{which}", [c for c in dominated if modes[c.key] == words], symbol, 8, 0.65))
+        groups.append((f"Pareto-optimal{which}", [c for c in front if modes[c.key] == words], mark, 13, 1.0))
+    if noisy:
+        groups.append(("on the front by MIA within noise alone", noisy, "diamond-open", 11, 0.8))
     many = len(drawn) - len(front) > MANY
     traces: list[Figure] = []
     for name, members, symbol, size, opacity in groups:
@@ -133,7 +150,7 @@ def _groups(
             marker["line"] = {"width": 1, "color": t["ink"]}
             if len(members) <= _INTERVALS:
                 bars = {f"error_{way}": _error_bars(members, axis, t["muted"]) for way, axis in (("x", x), ("y", y))}
-        apart = many and symbol not in _FRONT and bool(members)
+        apart = many and symbol in (*_DOMINATED, "x-thin-open") and bool(members)
         trace = _points(name, members, x, y, None if apart else colour) | {
             "customdata": [c.key for c in members],
             "meta": {way: _intervals(members, axis) for way, axis in (("x", x), ("y", y))},
@@ -228,19 +245,16 @@ def _reference_lines(snapshot: Snapshot, x: Axis, y: Axis, theme: str) -> tuple[
     The traces are empty. They put the lines' names into the legend, where they cover no point.
     """
     shapes: list[Figure] = []
-    names: dict[str, list[str]] = {}
     looks: dict[str, Figure] = {}
     for axis, along, across in ((x, "x", "y"), (y, "y", "x")):
         for name, value, dash in references(snapshot, axis):
             looks[name] = {"dash": dash, "width": 1.5, "color": THEMES[theme]["muted"]}
-            names.setdefault(name, []).append(f"{axis.label.partition(' (')[0]} {text(axis, value)}")
             refs = {f"{across}ref": "paper", f"{along}ref": along}
             shapes.append(
                 {"type": "line", f"{along}0": value, f"{along}1": value, f"{across}0": 0, f"{across}1": 1}
                 | {"line": looks[name], "layer": "below", **refs}
             )
     return shapes, [
-        {"type": "scatter", "mode": "lines", "x": [None], "y": [None], "hoverinfo": "skip", "line": looks[name]}
-        | {"name": f"{name}: {', '.join(values)}"}
-        for name, values in names.items()
+        {"type": "scatter", "mode": "lines", "x": [None], "y": [None], "hoverinfo": "skip", "line": look, "name": name}
+        for name, look in looks.items()
     ]

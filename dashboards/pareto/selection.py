@@ -88,7 +88,7 @@ def selection(app: Dash, source: Source, mlflow: str | None, tracking_uri: str |
             parts.details(found, candidate, url),
             detail.epsilons(candidate, theme),
             "Grey: 10,000 or more is no formal guarantee. The paper's figure does not bound the mechanism "
-            "that ran; the README explains why.",
+            "that ran; docs/privacy.md explains why.",
             curves,
             not curves["data"],
             False,

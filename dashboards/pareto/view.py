@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from dashboards.pareto.data import Axis, Candidate, Limits, Snapshot, is_number, within
-from sweeps.results.recommendation import GUESSING
 from sweeps.text.figures import MEANINGFUL, NO_GUARANTEE
+from trainables.records.pareto import GUESSING
 
 _DECADE = 10.0
 """The smallest ratio of the largest SER to the smallest that makes its axis logarithmic."""

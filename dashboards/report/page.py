@@ -27,7 +27,7 @@ from sweeps.config.recipe import Recipe
 from sweeps.registry.card import NEIGHBOURS, privacy_tags
 from sweeps.results.confirmed import comparable, confirmed_runs, new_seeds, seeds_words
 from sweeps.results.cost import epsilon_of_sweep, epsilon_user_of_sweep, known, unknown_ledgers, what_counts
-from sweeps.results.front import pareto_front, tie_lines, ties
+from sweeps.results.front import hollow, pareto_front, tie_lines, ties
 from sweeps.results.front_figure import front_svg
 from sweeps.results.headline import headline
 from sweeps.results.recommendation import leakage_of, recommended
@@ -36,7 +36,7 @@ from sweeps.store.plans import Plan, plan_of, private_corpus, released
 from sweeps.store.records import Point, TrialRecord
 from sweeps.store.same_corpus import KnownCorpus
 from sweeps.store.sweep import Sweep
-from sweeps.text.columns import TPR, tpr_cell
+from sweeps.text.columns import HOLLOW, HOLLOW_WORDS, TPR, tpr_cell
 from sweeps.text.figures import (
     NO_GUARANTEE,
     ends_early,
@@ -147,7 +147,7 @@ def _facts(
     points = [point for trial in trials for point in trial.points]
     ringed = next((point for point in points if point.name == subject.settings.name), subject.settings)
     again = comparable(sweep, trials)
-    tied = ties(trials, front, objectives, again)
+    tied, noisy = ties(trials, front, objectives, again), hollow(front, objectives, again)
     cost = epsilon_of_sweep(sweep, trials)
     return {
         "sweep": sweep,
@@ -163,11 +163,16 @@ def _facts(
         "confirm": sweep.command("confirm"),
         "rule": recommended(sweep),
         "plain": deciding(baseline),
-        "front": [_row(point, baseline, tied, new_seeds(sweep, point)) for point in front],
+        "front": [
+            _row(point, baseline, tied, new_seeds(sweep, point)) | {"noisy": point.name in noisy}
+            for point in sorted(front, key=lambda point: point.name in noisy)
+        ],
         "baseline": baseline,
         "schema_only": sweep.record.schema_only or {},
         "tied": tie_lines(tied, {point.name for point in front}),
-        "figure": Markup(front_svg(points, front, ("ser", leakage_of(recipe)), baseline, ringed)),
+        "figure": Markup(front_svg(points, front, ("ser", leakage_of(recipe)), baseline, ringed, noisy)),
+        "hollow": HOLLOW,
+        "hollow_words": HOLLOW_WORDS,
         "rare": TPR in objectives,
         "models": len(points),
         "users": any("epsilon_user" in point.metrics for point in (*front, subject.model)),

@@ -7,7 +7,7 @@ from mlflow.entities import DatasetInput
 from edp.spec import UserError
 from sweeps.config.recipe import Recipe
 from sweeps.results.cost import epsilon_of_sweep, epsilon_user_of_sweep
-from sweeps.results.front import pareto_front
+from sweeps.results.front import hollow, pareto_front
 from sweeps.results.front_figure import front_svg
 from sweeps.run.prepare import locate
 from sweeps.run.progress import Progress
@@ -46,8 +46,10 @@ def finish(sweep: Sweep, recipe: Recipe, tracker: Tracker, state: str, progress:
     if front:
         picture = sweep.folder / "front.svg"
         points = [p for t in trials if t.state in ("complete", "stopped") for p in t.points]
+        objectives = recipe.search.objectives
+        drawn = front_svg(points, front, objectives, record.baseline, noisy=hollow(front, objectives))
         with atomic_write(picture) as partial:
-            partial.write_text(front_svg(points, front, recipe.search.objectives, record.baseline), encoding="utf-8")
+            partial.write_text(drawn, encoding="utf-8")
         tracker.artifact(record.run_id, picture)
     tracker.delete_strays(record.run_id, {trial.run_id for trial in trials if trial.run_id})
     now, earlier = {point.run_id for point in front if point.run_id}, tracker.marked(record.run_id, "pareto")

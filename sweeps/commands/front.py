@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -11,6 +12,8 @@ from rich.table import Table
 from sweeps.commands.console import out, print_json
 from sweeps.commands.options import RUNS, Json, Name, Storage, TrackingUri, named
 from sweeps.text.columns import (
+    HOLLOW,
+    HOLLOW_WORDS,
     SCHEMA_ONLY,
     SER_HEADS,
     TPR,
@@ -47,23 +50,28 @@ def front_command(
 def front_document(sweep: Sweep) -> dict[str, Any]:
     """Return what `--json` prints.
 
-    `tied_with` is as `sweeps.results.front.ties` defines it, and `new_seeds` as `sweeps.results.confirmed.new_seeds`.
+    `tied_with` is as `sweeps.results.front.ties` defines it, `new_seeds` as `sweeps.results.confirmed.new_seeds`, and
+    `by_noise_in_mia` is True for the points of `sweeps.results.front.hollow`.
     """
     from sweeps.results.confirmed import comparable, new_seeds
     from sweeps.results.cost import choice_of, epsilon_of_sweep, epsilon_user_of_sweep, sweep_cost
-    from sweeps.results.front import pareto_front, ties
+    from sweeps.results.front import hollow, pareto_front, ties
     from sweeps.results.recommendation import recommended
     from sweeps.store.plans import private_corpus
 
     recipe, trials = sweep.recipe, sweep.trials()
     front = pareto_front(trials, recipe.search.objectives, recipe.search.limits)
-    tied = ties(trials, front, recipe.search.objectives, comparable(sweep, trials))
+    again = comparable(sweep, trials)
+    tied = ties(trials, front, recipe.search.objectives, again)
+    noisy = hollow(front, recipe.search.objectives, again)
     on_front = {point.name for point in front}
     return {
         "sweep": sweep.name,
         "objectives": list(recipe.search.objectives),
         "front": [
-            point.public() | {"tied_with": tied.get(point.name, []), "new_seeds": new_seeds(sweep, point)}
+            point.public()
+            | {"tied_with": tied.get(point.name, []), "new_seeds": new_seeds(sweep, point)}
+            | {"by_noise_in_mia": point.name in noisy}
             for point in front
         ],
         "dominated_but_tied": [
@@ -96,19 +104,21 @@ def print_front(sweep: Sweep, console: Console) -> None:
     """
     from sweeps.results.confirmed import comparable, new_seeds
     from sweeps.results.cost import cost_line
-    from sweeps.results.front import pareto_front, tie_lines, ties
+    from sweeps.results.front import hollow, pareto_front, tie_lines, ties
     from sweeps.results.headline import headline
     from sweeps.results.recommendation import recommended
 
     recipe, trials = sweep.recipe, sweep.trials()
     front = pareto_front(trials, recipe.search.objectives, recipe.search.limits)
     if front:
-        tied = ties(trials, front, recipe.search.objectives, comparable(sweep, trials))
+        compared = comparable(sweep, trials)
+        tied = ties(trials, front, recipe.search.objectives, compared)
+        noisy = hollow(front, recipe.search.objectives, compared)
         again = {point.name: means for point in front if (means := new_seeds(sweep, point))}
         # A narrow terminal loses the changes first, and with them the intervals but that of the SER that chooses: a
         # figure without its interval misleads. The epsilons stay.
         layouts = ((True, True), (True, False), (False, False))
-        tables = (_table(sweep, trials, front, tied, again, intervals=i, changes=c) for i, c in layouts)
+        tables = (_table(sweep, trials, front, tied, noisy, again, intervals=i, changes=c) for i, c in layouts)
         console.print(fitting(console, tables))
         for line in tie_lines(tied, {point.name for point in front}):
             print_line(console, f"~ {line}")
@@ -124,6 +134,7 @@ def _table(
     trials: list[TrialRecord],
     front: list[Point],
     tied: dict[str, list[str]],
+    noisy: set[str],
     again: dict[str, Metrics],
     *,
     intervals: bool,
@@ -143,7 +154,7 @@ def _table(
     heads += [*(["MIA TPR"] if rare else []), *epsilon_heads(point.metrics for point in front)]
     table = figures_table(
         f"Pareto front of {sweep.name}: {len(front)} of {models} models from {len(trials)} trials{public}",
-        _caption(front, intervals=intervals, changes=changes, tied=bool(tied), rare=rare, again=again) + alike,
+        _caption(front, intervals=intervals, changes=changes, tied=tied, noisy=noisy, rare=rare, again=again) + alike,
         heads,
         "configuration",
     )
@@ -153,8 +164,9 @@ def _table(
     if sweep.record.schema_only is not None:
         alone = _cells("schema", sweep.record.schema_only, {}, baseline, intervals, changes)
         table.add_row(*(alone[head] for head in heads), SCHEMA_ONLY, end_section=True)
-    for point in front:
-        name, means = f"{'~' if point.name in tied else ''}{point.name}", again.get(point.name, {})
+    for point in [p for p in front if p.name not in noisy] + [p for p in front if p.name in noisy]:
+        mark = HOLLOW if point.name in noisy else "~" if point.name in tied else ""
+        name, means = f"{mark}{point.name}", again.get(point.name, {})
         cells = _cells(name, point.metrics, means, baseline, intervals, changes)
         own = {name: value for name, value in point.params.items() if name not in shared}
         table.add_row(*(cells[head] for head in heads), params_text(own, short=True))
@@ -190,7 +202,14 @@ def _change(value: float, baseline: float | None) -> str:
 
 
 def _caption(
-    front: list[Point], *, intervals: bool, changes: bool, tied: bool, rare: bool, again: dict[str, Metrics]
+    front: list[Point],
+    *,
+    intervals: bool,
+    changes: bool,
+    tied: Collection[str],
+    noisy: set[str],
+    rare: bool,
+    again: dict[str, Metrics],
 ) -> str:
     """Return the legend of the signs and columns that the table has."""
     above = any(max(point.metrics["ser"], point.deciding["ser"]) > 1 for point in front)
@@ -201,7 +220,8 @@ def _caption(
         + ("ΔSER, ΔMIA: test SER and MIA AUC against the SGD baseline. " if changes else "")
         + ("New seeds: mean validation SER of `confirm`. " if again else "")
         + ("±: half the 95 % interval. " if intervals or again else "")
-        + ("~: within the noise of its measurement. " if tied else "")
+        + ("~: within the noise of its measurement. " if set(tied) - noisy else "")
+        + (f"{HOLLOW}: {HOLLOW_WORDS}. " if noisy else "")
         + ("MIA TPR: at the FPR beside it, at most 1 %, by a shadow model without privacy. " if rare else "")
         + ("SER above 100 %: more errors than there are slots and intents. " if above else "")
         + epsilon_legend()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +18,7 @@ from sweeps.run.progress import Progress
 from sweeps.store.lock import is_free
 from sweeps.store.storage import chosen_tracking_uri
 from sweeps.text.errors import one_line
-from sweeps.text.figures import labels_field, measured
+from sweeps.text.figures import epsilon_text, labels_field, measured
 from sweeps.text.paths import check_name, folder_name
 from trainables.config import CorpusSpec, TrialSpec
 from trainables.corpora import load_corpus
@@ -42,7 +43,7 @@ def run_proxy(
     progress: Progress,
     part_of: str | None = None,
 ) -> dict[str, Any]:
-    """Choose on the recipe's proxy corpus, and train the choice on its corpus once, at the recipe's `edp.epsilon`.
+    """Choose on the recipe's proxy corpus, and train the choice on its corpus once, with `edp.epsilon` at most.
 
     After a stop, `resume` goes on, and so does the same command with the same name. The steps that a stopped release
     had taken are in its ledger, so they count in ε.
@@ -111,7 +112,7 @@ def private_sizes(recipe: Recipe, say: Callable[[str], None]) -> tuple[int, int]
 
 
 def at_target(recipe: Recipe, units: int) -> TrialSpec:
-    """Return a trial of the space's first values, with the noise for the recipe's target ε.
+    """Return a trial of the space's first values, with the noise for the recipe's `edp.epsilon`.
 
     Args:
         units: training utterances of the corpus, or users if they are the unit.
@@ -122,7 +123,7 @@ def at_target(recipe: Recipe, units: int) -> TrialSpec:
     from sweeps.config.target_epsilon import ConfigurationRefused, resolve  # imports the accountants
 
     try:
-        return resolve(recipe, example_params(recipe), units).spec
+        return resolve(recipe, example_params(recipe) | {"epsilon": recipe.edp.epsilon}, units).spec
     except ConfigurationRefused as refusal:
         raise UserError(f"edp.epsilon: {refusal}") from None
 
@@ -138,27 +139,28 @@ def _check_task(proxy: CorpusSpec, splits: Splits) -> None:
 
 
 def _search_settings(recipe: Recipe) -> list[str]:
-    """Return the settings of the search. Only SER chooses, so there is one objective and one kept epoch."""
+    """Return the settings of the search. At a target ε only SER chooses; a release is a trial's last epoch."""
     assert recipe.search.proxy is not None, "a recipe with this plan has one"
     corpus = f"corpus={recipe.search.proxy.model_dump_json(exclude_none=True)}"  # of this search
-    return ["search.objectives=[ser]", "search.keep_epochs=1", "search.plan=null", corpus, "search.proxy=null"]
+    by_ser = ["search.objectives=[ser]"] if recipe.target is not None else []
+    return [*by_ser, "search.keep_epochs=1", "search.plan=null", corpus, "search.proxy=null"]
 
 
 def _check_budget(
     recipe: Recipe, units: int, what: str, storage: Path, tracking_uri: str | None, progress: Progress
 ) -> None:
-    """Raise if the account of the private corpus would pass its budget with one training at the recipe's target.
+    """Raise if the account of the private corpus would pass its budget with one training at `edp.epsilon`.
 
     Raises:
         UserError: with the account, the cost and the budget.
     """
-    from sweeps.config.spending import of_trials
+    from sweeps.config.spending import of_training
     from sweeps.run.corpus_budget import open_budget
 
     uri = chosen_tracking_uri(tracking_uri, storage)
     budget = open_budget(recipe.corpus, storage, uri, progress.say)
     if budget is not None:
-        budget.check(of_trials(recipe, units, 1) or [], what)
+        budget.check([of_training(at_target(recipe, units), units)], what)
 
 
 def release_chosen(
@@ -278,7 +280,7 @@ def _other_settings(sweep: Sweep) -> UserError:
 
 
 def _chosen(sweep: Sweep) -> Point:
-    """Return the last epoch of the trial with the lowest SER on the proxy corpus' test split.
+    """Return the last epoch of the trial with the lowest SER on the proxy corpus' test split, within `edp.epsilon`.
 
     The trials saw a public corpus, whose test split is larger than its validation split. What is reported is the test
     SER on the private corpus.
@@ -286,4 +288,11 @@ def _chosen(sweep: Sweep) -> Point:
     found = [point for trial in sweep.trials() for point in trial.points if point.last]
     if not found:
         raise UserError(f"name = {sweep.name!r} has no complete trial to choose from")
-    return min(found, key=lambda point: point.metrics["ser"])
+    most = sweep.recipe.edp.epsilon or math.inf  # of every trial where it is the target
+    if not (within := [point for point in found if point.metrics["epsilon"] <= most]):
+        least = epsilon_text(min(point.metrics["epsilon"] for point in found))
+        raise UserError(
+            f"edp.epsilon = {most:g}: no trial has so small an ε (the smallest: {least}), so nothing is released; "
+            f"allowed: more trials, as {sweep.command('resume', '--trials', '10')}"
+        )
+    return min(within, key=lambda point: point.metrics["ser"])

@@ -48,7 +48,12 @@ class FixedEDP(EDPOptions):
     decay: Decay | None = None
     tau: Tau | None = None
     epsilon: Annotated[
-        float | None, Field(gt=0, description="honest epsilon of every trial, for which z0 is solved; null: no target")
+        float | None,
+        Field(
+            gt=0,
+            description="honest epsilon of every trial, for which z0 is solved; with z0 in space: the largest epsilon "
+            "of what is recommended or released; null: no target",
+        ),
     ] = None
 
 
@@ -80,7 +85,7 @@ class SearchSpec(Frozen):
         tuple[Objective, ...],
         Field(
             description="objectives to minimise, on the validation split; null: ser, mia_auc and log10_epsilon; ser "
-            "and mia_auc with a fixed edp.epsilon"
+            "and mia_auc with a fixed edp.epsilon, unless z0 is in space"
         ),
     ] = ("ser", "mia_auc", "log10_epsilon")
     limits: dict[Limited, Annotated[float, Field(gt=0)]] = Field(
@@ -107,8 +112,8 @@ class SearchSpec(Frozen):
     plan: Annotated[
         Literal["proxy"] | None,
         Field(
-            description="proxy: `run` chooses on search.proxy and trains once on the corpus, at edp.epsilon in all; "
-            "null: it searches on the corpus and releases nothing"
+            description="proxy: `run` chooses on search.proxy and trains once on the corpus, with edp.epsilon in all "
+            "(with z0 in space: that of the best trial within it); null: it searches on the corpus and releases nothing"
         ),
     ] = None
 
@@ -195,7 +200,7 @@ class BudgetSpec(Frozen):
 
 
 def objective_values(names: tuple[Objective, ...], metrics: dict[str, float]) -> list[float]:
-    """Return the objectives' values from a trial's metrics. A missing metric is NaN; ε = 0 counts as 1e-12."""
+    """Return the objectives' values from a trial's metrics, each as `objective_value`."""
     return [objective_value(name, metrics) for name in names]
 
 

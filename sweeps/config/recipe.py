@@ -79,7 +79,9 @@ class Recipe(Frozen):
         if search.get("objectives") is not None:
             return data
         # At a fixed ε all configurations have the same guarantee, and differ only in utility and leakage.
-        varies = data.get("edp", {}).get("epsilon") is None
+        space = data.get("space")
+        searched = isinstance(space, dict) and any(space.get(name) is not None for name in ("z0", "edp.z0"))
+        varies = data.get("edp", {}).get("epsilon") is None or searched
         objectives = ["ser", "mia_auc", "log10_epsilon"] if varies else ["ser", "mia_auc"]
         return {**data, "search": {**search, "objectives": objectives}}
 
@@ -100,9 +102,9 @@ class Recipe(Frozen):
         if self.edp.epsilon is not None or "epsilon" in self.space:
             if self.edp.alpha == "paper" or self.edp.reproducible_noise is not None:
                 raise ValueError("a target epsilon cannot be met with edp.alpha = paper or edp.reproducible_noise")
-            if self.epsilon_budget is not None and (self.edp.epsilon or 0) > self.epsilon_budget:
+            if self.epsilon_budget is not None and (self.target or 0) > self.epsilon_budget:
                 raise ValueError(
-                    f"edp.epsilon = {self.edp.epsilon:g} is over epsilon_budget = {self.epsilon_budget:g}: "
+                    f"edp.epsilon = {self.target:g} is over epsilon_budget = {self.epsilon_budget:g}: "
                     "every trial would be refused"
                 )
         if self.epsilon_budget is not None and (why := self._infinite()):
@@ -130,10 +132,15 @@ class Recipe(Frozen):
         return "edp.z0 = 0" if self.edp.z0 == 0 else None
 
     @property
+    def target(self) -> float | None:
+        """The ε of every trial, for which z0 is solved; None where z0 is searched: `edp.epsilon` is a limit then."""
+        return None if "z0" in self.space else self.edp.epsilon
+
+    @property
     def dimensions(self) -> dict[str, Dimension | dict[str, Dimension]]:
         """The searched settings: the recipe's space over the paper's, without the settings that `edp` fixes."""
         fixed = {name for name in PAPER_SPACE if getattr(self.edp, name) is not None}
-        if "epsilon" in self.space or self.edp.epsilon is not None:
+        if "epsilon" in self.space or self.target is not None:
             fixed.add("z0")  # it is solved for
         space = {k: v for k, v in {**PAPER_SPACE, **self.space}.items() if k not in fixed}
         taus = space.get("tau")
@@ -233,11 +240,6 @@ def _check_space(recipe: Recipe) -> None:
     space = recipe.dimensions
     if "epsilon" in recipe.space and ("z0" in recipe.space or recipe.edp.z0 is not None):
         raise ValueError("space.epsilon: z0 is given too; allowed: one of them, from which the other follows")
-    if "z0" in recipe.space and recipe.edp.epsilon is not None:
-        raise ValueError(
-            f"space.z0: edp.epsilon = {recipe.edp.epsilon:g} is given too, for which z0 is solved; "
-            "remove one (--set space.z0=null)"
-        )
     for name, dimension in recipe.space.items():
         _check_dimension(recipe, name, dimension)
     for params in bound_combinations(space, recipe.shapes):
@@ -245,7 +247,7 @@ def _check_space(recipe: Recipe) -> None:
             trial = recipe.trial(params)
         except ValidationError as error:
             raise ValueError(one_line(error, space)) from None
-        targeted = "epsilon" in params or recipe.edp.epsilon is not None
+        targeted = "epsilon" in params or recipe.target is not None
         if targeted and trial.edp.alpha == "paper":
             raise ValueError(
                 "space.edp.alpha: paper has an infinite epsilon whatever the noise, so it meets no target; remove it"

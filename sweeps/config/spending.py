@@ -97,7 +97,7 @@ def of_trials(recipe: Recipe, units: int, trials: int) -> list[Spending] | None:
         trials: their number.
     """
     searched = recipe.dimensions.get("epsilon")
-    target = max(map(float, searched.ends())) if isinstance(searched, Dimension) else recipe.edp.epsilon
+    target = max(map(float, searched.ends())) if isinstance(searched, Dimension) else recipe.target
     if target is None:
         return None
     if recipe.edp.sampling == "shuffle" and "edp.sampling" not in recipe.space:

@@ -103,7 +103,7 @@ def resolve(recipe: Recipe, params: dict[str, Any], units: int) -> ResolvedTrial
         ConfigurationRefused: if its settings do not fit together, no z0 meets the target, or its ε cannot be computed,
             as for noise that is correlated over more steps than an epoch has.
     """
-    target = params.get("epsilon", recipe.edp.epsilon)
+    target = params.get("epsilon", recipe.target)
     try:
         if target is not None:
             spec = recipe.trial({**params, "z0": 1.0})

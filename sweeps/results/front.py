@@ -16,7 +16,7 @@ from sweeps.config.space import SHAPE
 from sweeps.store.records import Point, TrialRecord
 from sweeps.text.figures import enumerated
 from trainables.config import TrialSpec
-from trainables.records.pareto import Metrics, deciding, non_dominated, objective_value
+from trainables.records.pareto import GUESSING, Metrics, deciding, non_dominated, objective_value
 
 
 def pareto_front(
@@ -58,9 +58,11 @@ def difference(one: Metrics, other: Metrics, objective: str) -> tuple[float, flo
     gap = 0.0 if a == b else a - b  # also if both are infinite
     if not all(f"{objective}_{side}" in metrics for side in ("lower", "upper") for metrics in (one, other)):
         return gap, gap
-    below = math.hypot(a - one[f"{objective}_lower"], other[f"{objective}_upper"] - b)
-    above = math.hypot(one[f"{objective}_upper"] - a, b - other[f"{objective}_lower"])
-    return gap - below, gap + above
+    least = GUESSING.get(objective, -math.inf)  # of the ends too, as of the values
+    (low, high), (other_low, other_high) = (
+        [max(metrics[f"{objective}_{side}"], least) for side in ("lower", "upper")] for metrics in (one, other)
+    )
+    return gap - math.hypot(a - low, other_high - b), gap + math.hypot(high - a, b - other_low)
 
 
 def lead_is_noise(
@@ -80,6 +82,30 @@ def lead_is_noise(
     better = [name for name, a, b in values if a < b]
     one, other = again or (ahead, behind)
     return bool(better) and all(difference(one, other, name)[1] >= 0 for name in better)
+
+
+def hollow(
+    front: Sequence[Point], objectives: tuple[Objective, ...], again: Mapping[str, Metrics] | None = None
+) -> set[str]:
+    """Return the names of the front's points that leakage within its noise alone keeps there.
+
+    Such a point is better than another one of the front in leakage alone, and its lead is noise.
+
+    Args:
+        again: as for `ties`.
+    """
+    figures = {p.name: deciding(p.metrics | (again or {}).get(p.name, {})) for p in front}
+    others = tuple(name for name in objectives if not name.startswith("mia_"))
+    values = [(point, objective_values(others, point.deciding)) for point in front]
+    return {
+        point.name
+        for point, mine in values
+        if any(
+            all(a >= b for a, b in zip(mine, theirs, strict=True))
+            and lead_is_noise(point.deciding, other.deciding, objectives, (figures[point.name], figures[other.name]))
+            for other, theirs in values
+        )
+    }
 
 
 def ties(
@@ -149,13 +175,13 @@ def _in_order(points: Iterable[Point]) -> list[Point]:
 
 
 def clip_words(spec: TrialSpec) -> str:
-    """Return a configuration's clipping in words: `one clip an utterance`, `8 clips a step`, `no clip`."""
+    """Return a configuration's clipping in words: `per-utterance clipping`, `8 averages clipped a step`, `no clip`."""
     if spec.training.method == "sgd":
         return "no clip"
     if spec.training.method == "dpsgd":
-        return f"one clip {'a user' if spec.edp.unit == 'user' else 'an utterance'}"
+        return f"per-{'user' if spec.edp.unit == 'user' else 'utterance'} clipping"
     clips = spec.training.micro_batches
-    return f"{clips} clip{'s' * (clips > 1)} a step"
+    return f"{clips} average{'s' * (clips > 1)} clipped a step"
 
 
 def clip_modes(front: Sequence[Point]) -> dict[str, str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import matplotlib as mpl
@@ -14,11 +14,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.transforms import Bbox
 
-from sweeps.config.parts import Objective, metric_of, objective_values
+from sweeps.config.parts import Objective, metric_of
 from sweeps.results.front import epsilon_varies, mechanisms
 from sweeps.store.records import Point
 from sweeps.text.figures import epsilon_text
-from trainables.records.pareto import deciding
+from trainables.records.pareto import Metrics, deciding, objective_value
 
 AXES: dict[str, str] = {
     "ser": "SER",
@@ -48,6 +48,7 @@ def front_svg(
     objectives: Sequence[Objective],
     baseline: dict[str, float] | None,
     chosen: Point | None = None,
+    noisy: Collection[str] = (),
 ) -> str:
     """Draw all kept epochs over two objectives: the front with names and 95 % intervals, and SGD as dashed lines.
 
@@ -57,6 +58,7 @@ def front_svg(
         objectives: the two axes and the colour. With two objectives the colour shows ε. All points have one colour if
             it does not vary.
         chosen: the configuration to draw a ring around.
+        noisy: names of the front's points to draw hollow (`sweeps.results.front.hollow`).
     """
     x, y = (*objectives, objectives[0])[:2]
     colour: Objective = objectives[2] if len(objectives) > 2 else "log10_epsilon"
@@ -70,14 +72,15 @@ def front_svg(
             place = _place(point, x, y)
             bars = _interval(point, x), _interval(point, y)
             axes.errorbar(*place, xerr=bars[0], yerr=bars[1], fmt="none", ecolor="#999", lw=0.7)
-        drawn = _scatter(axes, front, x, y, shades, marker="D", s=46)
+        drawn = _scatter(axes, [p for p in front if p.name not in noisy], x, y, shades, marker="D", s=46)
+        _scatter(axes, [p for p in front if p.name in noisy], x, y, {}, marker="D", s=46, facecolors="none")
         if chosen is not None:
             _scatter(axes, [chosen], x, y, {}, marker="o", s=190, facecolors="none", edgecolors=_CHOSEN, linewidths=1.6)
         if shades:
             figure.colorbar(drawn, ax=axes, label=_label_of(colour))
         elif colour == "log10_epsilon" and points:
             axes.set_title(f"all at ε = {epsilon_text(points[0].metrics['epsilon'])}", loc="right", fontsize=9)
-        _draw_baseline(axes, *objective_values((x, y), deciding(baseline or {})))
+        _draw_baseline(axes, *(_drawn(one, deciding(baseline or {})) for one in (x, y)))
         axes.set_xlabel(f"{_label_of(x)} (lower is better)")
         axes.set_ylabel(f"{_label_of(y)} (lower is better)")
         for axis, name in ((axes.xaxis, x), (axes.yaxis, y)):
@@ -105,7 +108,7 @@ def _shades(points: Sequence[Point], colour: Objective) -> dict[str, float]:
     """Map a point's name to the value that sets its colour, an infinite one as the largest; {} if all are alike."""
     if colour.startswith("log10_epsilon") and not epsilon_varies(points):
         return {}
-    values = {point.name: objective_values((colour,), point.deciding)[0] for point in points}
+    values = {point.name: _drawn(colour, point.deciding) for point in points}
     finite = [value for value in values.values() if math.isfinite(value)]
     return {name: min(value, max(finite)) for name, value in values.items()} if finite else {}
 
@@ -155,7 +158,14 @@ def _label(figure: Figure, axes: Axes, front: Sequence[Point], x: Objective, y: 
 
 
 def _place(point: Point, x: Objective, y: Objective) -> tuple[float, float]:
-    return objective_values((x,), point.deciding)[0], objective_values((y,), point.deciding)[0]
+    return _drawn(x, point.deciding), _drawn(y, point.deciding)
+
+
+def _drawn(objective: Objective, metrics: Metrics) -> float:
+    """Return the measured value, also where an attack does worse than guessing, which counts as guessing."""
+    return (
+        metrics.get(objective, math.nan) if metric_of(objective) == objective else objective_value(objective, metrics)
+    )
 
 
 def _interval(point: Point, objective: Objective) -> list[list[float]] | None:

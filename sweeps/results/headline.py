@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from edp.spec import UserError
 from sweeps.config.target_epsilon import ConfigurationRefused, resolve
 from sweeps.results.cost import epsilon_of_sweep
@@ -53,15 +55,21 @@ def _on_proxy(sweep: Sweep, trials: list[TrialRecord], point: Point) -> list[str
     plain = sweep.record.baseline or {}
     figures = [f"{plain['ser']:.1%} without privacy"] if plain else []
     if same is not None:
-        figures.append(f"{same.metrics['ser']:.1%} with the released settings")
+        figures.append(_at_epsilon(same, "the released settings"))
     released_by = point.spec.training.method
     for method in sweep.recipe.methods:
-        sers = [p.metrics["ser"] for p in last if p.spec.training.method == method]
-        if method != released_by and sers:
-            figures.append(f"{min(sers):.1%} with {_METHODS[method]}")
-    proxy, at = sweep.recipe.corpus.name, epsilon_text(point.metrics["epsilon"])
-    lines = [f"On {proxy}, the public proxy corpus: SER {enumerated(figures)} (at ε = {at})."] if figures else []
+        found = [p for p in last if p.spec.training.method == method]
+        if method != released_by and found:
+            most = point.recipe.edp.epsilon or math.inf
+            within = [p for p in found if p.metrics["epsilon"] <= most]
+            best = min(within or found, key=lambda p: p.metrics["ser" if within else "epsilon"])
+            figures.append(_at_epsilon(best, _METHODS[method]))
+    lines = [f"On {sweep.recipe.corpus.name}, the public proxy corpus: SER {enumerated(figures)}."] if figures else []
     return lines
+
+
+def _at_epsilon(point: Point, trained: str) -> str:
+    return f"{point.metrics['ser']:.1%} with {trained} at ε = {epsilon_text(point.metrics['epsilon'])}"
 
 
 def released_in_place_of(sweep: Sweep, point: Point) -> Point:
@@ -85,14 +93,19 @@ def configuration_of(sweep: Sweep, point: Point) -> TrialSpec:
 def private_configuration(plan: Plan, point: Point) -> TrialSpec:
     """Return the settings of a trial on the proxy corpus, on the private corpus and with the noise for ε there.
 
+    ε is the recipe's target; where z0 was searched, that of the trial, or `edp.epsilon` if that is less.
+
     Raises:
         UserError: if no noise meets the target ε.
     """
     recipe, training = plan.recipe, picked_spec(point).training
     params = {key: value for key, value in point.params.items() if key != "z0"} | {"training.epochs": training.epochs}
+    most = recipe.edp.epsilon
+    assert most is not None, "a recipe with this plan has one"
+    params["epsilon"] = most if recipe.target is not None else min(most, point.metrics["epsilon"])
     if training.decay_epochs is not None:
         params["training.decay_epochs"] = training.decay_epochs
     try:
         return resolve(recipe, params, plan.units).spec
     except ConfigurationRefused as refusal:
-        raise UserError(f"edp.epsilon = {recipe.edp.epsilon:g}: {refusal}") from None
+        raise UserError(f"edp.epsilon = {most:g}: {refusal}") from None

@@ -17,10 +17,7 @@ from sweeps.store.sweep import Sweep
 from sweeps.text.figures import MEANINGFUL, enumerated, epsilon_digits, epsilon_text
 from sweeps.text.paths import short
 from trainables.config import TrialSpec
-from trainables.records.pareto import Metrics, deciding
-
-GUESSING = {"mia_auc": 0.5, "mia_tpr_at_1pct_fpr": 0.01}
-"""The value of each leakage metric for an attack that guesses. Lower values do not mean less leakage."""
+from trainables.records.pareto import GUESSING, Metrics, deciding
 
 
 @dataclass(frozen=True)

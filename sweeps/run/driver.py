@@ -254,7 +254,7 @@ class Driver(Searcher):
             number = number_of(asked)
             why = self._budget.reserve(number, of_training(resolved.spec, self._units), f"trial {number}")
             if why is not None:
-                self.budget_spent = why if self._recipe.edp.epsilon is not None else None
+                self.budget_spent = why if self._recipe.target is not None else None
                 raise ConfigurationRefused(why, resolved.params)
         return resolved
 

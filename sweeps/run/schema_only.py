@@ -5,7 +5,6 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-from edp.ledger import Ledger
 from sweeps.run.prepare import Prepared
 from sweeps.run.progress import Progress
 from sweeps.store.sweep import Sweep

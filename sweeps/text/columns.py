@@ -11,6 +11,10 @@ TPR = "mia_tpr_at_1pct_fpr"
 SCHEMA_ONLY = "the schema alone, without private data"
 """The configuration cell of heads that learnt from the schema's text alone."""
 
+HOLLOW = "◇"
+"""The mark of a front's point that is there by a lead in MIA within its noise alone (`sweeps.results.front.hollow`)."""
+HOLLOW_WORDS = "a lead in MIA that is less than its noise is all that puts it on the front"
+
 SER_HEADS = ["SER\nvalid", "SER\ntest"]
 """The headings of the SER that chooses, and of the SER that nothing chooses by."""
 

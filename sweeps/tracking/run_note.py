@@ -10,12 +10,15 @@ from urllib.parse import quote, urlencode
 from sweeps.config.recipe import Recipe
 from sweeps.config.space import SHAPE
 from sweeps.results.cost import cost_line
+from sweeps.results.front import hollow
 from sweeps.results.headline import headline
 from sweeps.store.plans import plan_of
 from sweeps.store.records import Point, TrialRecord
 from sweeps.store.storage import train_line
 from sweeps.store.sweep import Sweep
 from sweeps.text.columns import (
+    HOLLOW,
+    HOLLOW_WORDS,
     SCHEMA_ONLY,
     SER_HEADS,
     TPR,
@@ -57,7 +60,8 @@ def run_note(sweep: Sweep, recipe: Recipe, trials: list[TrialRecord], front: lis
     MLflow shows the first lines; a click shows the rest.
     """
     name = sweep.name
-    models = sum(len(trial.points) for trial in trials)
+    models, noisy = sum(len(trial.points) for trial in trials), hollow(front, recipe.search.objectives)
+    front = sorted(front, key=lambda point: point.name in noisy)
     every, best = f"[all trials]({trials_page(experiment, name)})", _runs(experiment, name, "the front", "pareto")
     picked = _runs(experiment, name, "what was picked", "picked")
     shown, rare = _spread_over(front, _ROWS), TPR in recipe.search.objectives
@@ -81,9 +85,10 @@ def run_note(sweep: Sweep, recipe: Recipe, trials: list[TrialRecord], front: lis
         f"|{'---|' * len(heads)}",
         *([_row(heads, "SGD", sweep.record.baseline, "plain SGD")] if sweep.record.baseline else []),
         *([_row(heads, "schema", sweep.record.schema_only, SCHEMA_ONLY)] if sweep.record.schema_only else []),
-        *(_row(heads, point.name, point.metrics, params_text(point.params)) for point in shown),
+        *(_row(heads, f"{HOLLOW * (p.name in noisy)}{p.name}", p.metrics, params_text(p.params)) for p in shown),
         "",
         (more if len(shown) < len(front) else "")
+        + (f"{HOLLOW}: {HOLLOW_WORDS}. " if noisy else "")
         + f"`2@3`: trial 2 after epoch 3. {epsilon_legend()} {cost_line(sweep, trials)}.{users_notes(metrics)}",
         "",
         _searched(recipe),
@@ -123,10 +128,11 @@ def trials_page(experiment: str, sweep: str) -> str:
 def trials_view(sweep: str, recipe: Recipe) -> str:
     """Return the view of a sweep's trials that MLflow keeps with its experiment: which runs, by which columns.
 
-    It is what MLflow's own button for sharing a view would write.
+    It is what MLflow's own button for sharing a view would write. Its columns are those that a window of 1600 pixels
+    has room for: the mechanism's settings are the first dimensions.
     """
-    metrics = ("valid_ser", "ser", "mia_auc", TPR, "epsilon")
-    columns = [f"metrics.`{name}`" for name in metrics] + [f"params.`{name}`" for name in recipe.dimensions]
+    metrics = ("valid_ser", "valid_mia_auc", "epsilon")
+    columns = [f"metrics.`{name}`" for name in metrics] + [f"params.`{name}`" for name in [*recipe.dimensions][:5]]
     view = {"searchFilter": _trials_of(sweep), **_SORTED, "orderByAsc": True, "selectedColumns": columns}
     view |= {"startTime": "ALL", "lifecycleFilter": "Active", "datasetsFilter": [], "modelVersionFilter": "All Runs"}
     return json.dumps(view)

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from optuna.trial import FrozenTrial, create_trial
 
+from dashboards.pareto import parts
 from dashboards.pareto.app import candidates_csv
 from dashboards.pareto.charts import beside, others, two_sweeps
 from dashboards.pareto.data import Axis, Snapshot, snapshot
@@ -67,8 +68,11 @@ def test_ser_against_leakage_has_the_line_of_guessing(found: Snapshot) -> None:
     axes = found.axes
     figure = scatter(found, {}, axes["ser"], axes["mia_auc"], axes["epsilon"], "light")
     layout = figure["layout"]
+    assert parts.lines_line(found, axes["ser"], axes["mia_auc"]) == (
+        "SER of SGD, without privacy: 21.0%; MIA AUC of SGD, without privacy: 0.570; MIA AUC of guessing: 0.500. "
+    )
     named = [trace["name"] for trace in figure["data"] if trace["mode"] == "lines"]
-    assert named == ["SGD, without privacy: SER 21.0%, MIA AUC 0.570", "guessing: MIA AUC 0.500"], "in the legend"
+    assert named == ["SGD, without privacy", "guessing"], "in the legend"
     assert (0.5, 0.5) in [(s.get("y0"), s.get("y1")) for s in layout["shapes"]]
     low, high = layout["yaxis"]["range"]
     assert low < 0.5 < high
@@ -83,13 +87,24 @@ def test_where_the_front_differs_in_what_is_clipped_the_charts_say_which_is_whic
         marks = {trace["marker"]["symbol"]: trace for trace in drawn if trace.get("name", "").startswith("Pareto")}
         return {trace["name"]: trace["customdata"] for trace in marks.values()}
 
+    front = [c for c in front if not c.hollow]  # hollow ones are a group of their own
     assert groups() == {"Pareto-optimal": [c.key for c in front]}
-    for candidate in front:
+    for candidate in found.front:
         candidate.params["training.method"] = "edp" if candidate is front[0] else "dpsgd"
     assert groups() == {
-        "Pareto-optimal: 8 clips a step": [front[0].key],
-        "Pareto-optimal: one clip an utterance": [c.key for c in front[1:]],
+        "Pareto-optimal: 8 averages clipped a step": [front[0].key],
+        "Pareto-optimal: per-utterance clipping": [c.key for c in front[1:]],
     }, "each group has a mark of its own"
+    others = [c for c in found.candidates.values() if not c.on_front]
+    others[0].params["training.method"] = "dpsgd"
+    behind = {c.key for c in others if c.params.get("training.method") == "dpsgd"}
+    drawn = scatter(found, {}, axes["ser"], axes["mia_auc"], axes["epsilon"], "light")["data"]
+    apart = {
+        t["name"]: (t["marker"]["symbol"], set(t["customdata"])) for t in drawn if t.get("name", "").startswith("dom")
+    }
+    assert apart["dominated: per-utterance clipping"] == ("square-open", behind)
+    rest = {c.key for c in others} - behind
+    assert apart["dominated: 8 averages clipped a step"] == ("circle-open", rest)
 
 
 def test_two_candidates_side_by_side_say_what_is_noise(found: Snapshot) -> None:

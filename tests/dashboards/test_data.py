@@ -30,7 +30,7 @@ from dashboards.pareto.scatter import scatter
 from dashboards.pareto.source import Source
 from sweeps.config.loading import load_recipe
 from sweeps.config.target_epsilon import planned
-from sweeps.results.front import pareto_front
+from sweeps.results.front import hollow, pareto_front
 from sweeps.text.figures import epsilon_cell, epsilon_text, epsilon_words
 from tests.support.studies import sweep as new_sweep
 from tests.support.studies import trials
@@ -49,7 +49,11 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Source:
 def test_every_complete_trial_is_a_candidate_and_the_front_comes_first(source: Source) -> None:
     found = snapshot(source.sweep)
     trials = source.sweep.trials()
-    assert [c.point for c in found.front] == pareto_front(trials, OBJECTIVES)
+    front = pareto_front(trials, OBJECTIVES)
+    noisy = hollow(front, OBJECTIVES)
+    assert 0 < len(noisy) < len(front)
+    assert [c.point for c in found.front] == sorted(front, key=lambda point: point.name in noisy), "hollow ones apart"
+    assert {c.key for c in found.candidates.values() if c.hollow} == noisy
     assert set(found.candidates) == {p.name for t in trials for p in t.points}
     assert len(found.candidates) == 60, "two epochs of each trial"
     for candidate in found.candidates.values():
@@ -129,9 +133,9 @@ def test_the_scatter_tells_the_groups_apart_by_their_marks(source: Source) -> No
     figure = scatter(found, limit, axes["ser"], axes["mia_auc"], axes["epsilon"], "light")
     marks = {trace.get("name"): trace for trace in figure["data"]}
     inside = {c.key for c in found.candidates.values() if within(found, c, limit)}
-    front = {c.key for c in found.front}
+    front = {c.key for c in found.front if not c.hollow}
     assert set(marks["Pareto-optimal"]["customdata"]) == inside & front
-    assert set(marks["dominated"]["customdata"]) == inside - front
+    assert set(marks["dominated"]["customdata"]) == inside - {c.key for c in found.front}
     assert len(marks["outside the limits"]["customdata"]) == 45
     symbols = [marks[name]["marker"]["symbol"] for name in ("Pareto-optimal", "dominated", "outside the limits")]
     assert len(set(symbols)) == 3
@@ -147,6 +151,20 @@ def test_the_scatter_tells_the_groups_apart_by_their_marks(source: Source) -> No
     assert low < 0.57 < high
 
 
+def test_a_point_that_only_noise_in_mia_puts_on_the_front_is_hollow_and_listed_apart(source: Source) -> None:
+    found = snapshot(source.sweep)
+    first, *others = found.front
+    made = {c.key: replace(c, hollow=c is first) for c in found.candidates.values()}
+    figure = scatter(
+        replace(found, candidates=made), {}, *(found.axes[key] for key in ("epsilon", "ser", "mia_auc")), "light"
+    )
+    marks = {trace.get("name"): trace for trace in figure["data"]}
+    trace = marks["on the front by MIA within noise alone"]
+    assert (trace["customdata"], trace["marker"]["symbol"]) == ([first.key], "diamond-open")
+    assert set(marks["Pareto-optimal"]["customdata"]) == {c.key for c in others}
+    assert str(parts.table(found, [made[first.key], made[others[0].key]], None, False)).count("◇ ") == 1
+
+
 def test_at_one_epsilon_the_page_opens_on_ser_against_leakage_without_colours(source: Source) -> None:
     found, axes = snapshot(source.sweep), snapshot(source.sweep).axes
     for i, candidate in enumerate(found.candidates.values()):
@@ -154,7 +172,7 @@ def test_at_one_epsilon_the_page_opens_on_ser_against_leakage_without_colours(so
     figure = scatter(found, {}, axes["ser"], axes["mia_auc"], axes["epsilon"], "light")
     marks = [trace for trace in figure["data"] if "marker" in trace and trace["name"] != "outside the limits"]
     colours = [trace["marker"]["color"] for trace in marks]
-    assert len(colours) == 2, "no key to colours"
+    assert len(colours) == 3, "dominated, the front and its hollow points, and no key to colours"
     assert all(isinstance(colour, str) for colour in colours)
     lines = parallel(found, {}, list(axes.values()), axes["epsilon"], "light")["data"]
     assert len([line for line in lines if line["name"] == "Pareto-optimal" and line["x"]]) == 1

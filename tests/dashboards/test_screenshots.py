@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 
+from sweeps.tracking.run_note import trials_page
 from tests.support.browser import Served
 
 STORAGE = os.environ.get("EDP_SCREENSHOTS")
@@ -58,12 +59,14 @@ def keep(tab: Any, name: str, **more: Any) -> None:
     PICTURES.mkdir(exist_ok=True)
     picture.save(PICTURES / f"{name}.png", optimize=True)
     assert (PICTURES / f"{name}.png").stat().st_size < MOST_BYTES
-    if name == "pareto":  # README's first screen has room for the recommendation and the first plot
+    if name == "pareto":  # README's first screen has room for the front and the released model
         picture.crop((0, 0, picture.width, 880)).save(PICTURES / "pareto-top.png", optimize=True)
 
 
 def opened(chromium: Any, url: str, width: int, height: int, scheme: str = "light") -> Any:
     tab = chromium.new_context(viewport={"width": width, "height": height}, color_scheme=scheme).new_page()
+    # MLflow opens its assistant on a browser's first visit.
+    tab.add_init_script("localStorage.setItem('mlflow.assistant.fab.autoOpenedOnFirstLoad_v1', 'true')")
     tab.set_default_timeout(120_000)
     tab.goto(url)
     return tab
@@ -90,9 +93,20 @@ def test_the_pareto_page(chromium: Any, served: Served, name: str, width: int, h
 def test_the_sweep_in_mlflow(chromium: Any, served: Served) -> None:
     tab = opened(chromium, served.sweep_in_mlflow, 1440, 1150)
     tab.wait_for_selector("text=Go on:")
-    tab.locator("[aria-label=Close], [data-testid*=close]").first.click(timeout=5000)
-    tab.wait_for_timeout(1000)
     tab.click("text=Show more")
     tab.wait_for_timeout(1000)
     keep(tab, "mlflow")
+    tab.context.close()
+
+
+def test_the_trials_in_mlflow(chromium: Any, served: Served) -> None:
+    """All columns of the view are within 1600 pixels."""
+    experiment = served.sweep_in_mlflow.split("/experiments/")[1].split("/")[0]
+    tab = opened(chromium, f"{served.mlflow}/{trials_page(experiment, 'quickstart')}", 1600, 800)
+    for column in ("epsilon", "valid_mia_auc", "valid_ser", "C", "decay", "tau", "training.method", "z0"):
+        head = tab.get_by_role("columnheader", name=column, exact=True)
+        head.wait_for()
+        box = head.bounding_box()
+        assert box["x"] + box["width"] <= 1600, column
+    keep(tab, "mlflow-trials")
     tab.context.close()

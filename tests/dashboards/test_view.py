@@ -142,10 +142,12 @@ def test_the_page_says_which_objectives_the_front_has(sweep: Sweep) -> None:
         "The front is by SER (validation) alone, the lower the better; MIA AUC and ε have no part in it."
     )
     assert line("ser", "mia_auc") == (
-        "The front is by SER (validation) and MIA AUC (validation), the lower the better; ε has no part in it."
+        "The front is by SER (validation) and MIA AUC (validation), the lower the better; ε has no part in it. "
+        "An AUC below 0.5 counts as 0.5."
     )
     assert line("ser", "mia_auc", "log10_epsilon") == (
-        "The front is by SER (validation), MIA AUC (validation) and ε (honest), the lower the better."
+        "The front is by SER (validation), MIA AUC (validation) and ε (honest), the lower the better. "
+        "An AUC below 0.5 counts as 0.5."
     )
 
 

@@ -13,6 +13,9 @@ Objectives = tuple[str, ...]
 TRADE_OFF: Objectives = ("ser", "mia_auc", "log10_epsilon")
 """The objectives of a search that varies ε."""
 
+GUESSING: Mapping[str, float] = {"mia_auc": 0.5, "mia_tpr_at_1pct_fpr": 0.01}
+"""The value of each leakage metric for an attack that guesses. Lower values do not mean less leakage."""
+
 Values = Sequence[float]
 
 _VALID = "valid_"
@@ -30,14 +33,16 @@ def deciding(metrics: Mapping[str, float]) -> Metrics:
 
 
 def objective_value(name: str, metrics: Metrics) -> float:
-    """Return an objective's value; NaN where its metric is missing. ε = 0 counts as 1e-12.
+    """Return an objective's value; NaN where its metric is missing.
+
+    ε = 0 counts as 1e-12, and an attack that does worse than guessing as guessing.
 
     Args:
         metrics: the figures that choose (`deciding`).
     """
     if name.startswith("log10_"):
         return math.log10(max(metrics.get(name.removeprefix("log10_"), math.nan), 1e-12))
-    return metrics.get(name, math.nan)
+    return max(metrics.get(name, math.nan), GUESSING.get(name, -math.inf))  # NaN stays, as the first of the two
 
 
 def dominates(one: Values, other: Values) -> bool:

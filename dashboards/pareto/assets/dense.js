@@ -6,6 +6,7 @@
   const LINES = 500; // of one path
   const GLYPHS = {
     "circle-open": (x, y, r) => `M${x + r},${y}a${r},${r} 0 1,1 ${-2 * r},0a${r},${r} 0 1,1 ${2 * r},0`,
+    "square-open": (x, y, r) => `M${x - r},${y - r}h${2 * r}v${2 * r}h${-2 * r}z`,
     "x-thin-open": (x, y, r) => `M${x - r},${y - r}l${2 * r},${2 * r}m0,${-2 * r}l${-2 * r},${2 * r}`,
   };
   const SVG = "http://www.w3.org/2000/svg";

@@ -13,13 +13,17 @@ import yaml
 from edp.accounting.epsilon import epsilon
 from edp.accounting.gaussian import gaussian_epsilon, gaussian_mu
 from edp.ledger import Ledger
+from edp.spec import UserError
 from sweeps.commands.release import _chosen, _search_settings
 from sweeps.config.loading import load_recipe
+from sweeps.config.target_epsilon import planned
+from sweeps.results.headline import private_configuration
 from sweeps.store.lock import LOCK
+from sweeps.store.plans import Plan
 from sweeps.store.sweep import Sweep
 from tests.conftest import TINY_RECIPE, Command
 from tests.support import writers
-from tests.support.synthetic import sweep_of
+from tests.support.synthetic import EXAMPLES, sweep_of
 from trainables.corpora import generate
 
 SETTINGS = {
@@ -111,6 +115,10 @@ PLAN = ("--set", "search.plan=proxy")
     ("words", "says"),
     [
         (["epsilon", "RECIPE", "--set", "edp.epsilon=null"], "edp.epsilon: the recipe has no target"),
+        (
+            ["epsilon", "quickstart"],
+            "space.z0: the noise is searched, so each trial has an ε of its own; the release has 8",
+        ),
         (["epsilon", "RECIPE", "--set", "edp.epsilon=-1"], "epsilon = -1: input should be greater than 0"),
         (["epsilon", "RECIPE", "--z0", "1"], "z0: a recipe is given; allowed: --set, --trials, --json"),
         (["epsilon", "--trials", "3", "--z0", "1", "--epochs", "2"], "recipe: missing; allowed: a recipe"),
@@ -234,3 +242,52 @@ def test_a_choice_is_made_where_a_trials_curve_is_lost(tmp_path: Path) -> None:
     for trial in sweep.trials():
         (sweep.trial_folder(trial.number) / "curve.json").unlink()
     assert _chosen(sweep).name == chosen.name
+
+
+SEARCHED = ("edp.epsilon=null", "space.z0.log_uniform=[0.5, 4]", "search.keep_epochs=1")
+
+
+@pytest.mark.slow
+def test_where_the_noise_is_searched_the_best_trial_within_the_limit_is_released_at_its_own_epsilon(
+    tmp_path: Path,
+) -> None:
+    made = sweep_of(tmp_path / "runs", "s", 6, *SEARCHED, tracked=False)
+    ends = [point for trial in made.trials() for point in trial.points if point.last]
+    limit = sorted(point.metrics["epsilon"] for point in ends)[3] + 1e-6
+    settings = ["space.z0.log_uniform=[0.5, 4]", "search.plan=proxy", "corpus.name=health", "shadow.corpus.name=video"]
+    settings += ["model.embeddings.corpus.name=video", "search.proxy.name=communication", f"edp.epsilon={limit}"]
+    recipe = load_recipe("quickstart_paper", settings)[1]
+    assert recipe.target is None
+    assert "search.objectives=[ser]" not in _search_settings(recipe), "the front is of SER, MIA and ε"
+    assert "log10_epsilon" in recipe.search.objectives
+    made.save_recipe(made.recipe.model_copy(update={"edp": made.recipe.edp.model_copy(update={"epsilon": limit})}))
+    within = [point for point in ends if point.metrics["epsilon"] <= limit]
+    assert len(within) == 4
+    chosen = _chosen(made)
+    assert chosen.metrics["ser"] == min(point.metrics["ser"] for point in within)
+    units = 2 * EXAMPLES
+    spec = private_configuration(Plan(recipe=recipe, examples=units, users=0), chosen)
+    assert epsilon(planned(spec, units), spec.edp.delta) == pytest.approx(chosen.metrics["epsilon"], rel=1e-4)
+    assert (spec.corpus.name, spec.edp.C) == ("health", chosen.params["C"])
+    made.save_recipe(made.recipe.model_copy(update={"edp": made.recipe.edp.model_copy(update={"epsilon": 1e-3})}))
+    with pytest.raises(UserError, match=r"edp.epsilon = 0.001: no trial has so small an ε \(the smallest: "):
+        _chosen(made)
+
+
+@pytest.mark.usefixtures("kept_groups")
+def test_a_run_of_one_trial_releases(
+    long_story: None, ray_cluster: str, recipe: Path, tmp_path: Path, command: Command
+) -> None:
+    points = "search.points_to_evaluate=[{z0: 40, C: 0.5}]"
+    settings = ("search.plan=proxy", "space.z0.log_uniform=[1, 50]", points)
+    words = [x for setting in settings for x in ("--set", setting)]
+    code, out, err = command(
+        "run", str(recipe), *words, "--trials", "1", "--name", "s", "--storage", str(tmp_path / "runs"), "--json"
+    )
+    assert code == 0, err
+    found = json.loads(out)
+    assert found["chosen"]["params"]["z0"] == 40, "no target of a trial"
+    assert found["epsilon"] == pytest.approx(found["chosen"]["metrics"]["epsilon"], rel=1e-3)
+    assert found["epsilon"] < 8
+    released = yaml.safe_load((Path(found["output"]) / "config.yaml").read_text())
+    assert released["edp"]["z0"] != 40, "solved for the private corpus"

@@ -5,12 +5,15 @@ from __future__ import annotations
 import optuna
 import pytest
 
+from edp.accounting.epsilon import epsilon
 from edp.spec import UserError
 from sweeps.config.initial_points import fitted
 from sweeps.config.loading import load_recipe
 from sweeps.config.recipe import Recipe
 from sweeps.config.space import ask
+from sweeps.config.target_epsilon import planned, resolve
 from sweeps.run.study import enqueue_initial_points, sampler
+from trainables.corpora import load_corpus
 
 
 def recipe(*settings: str, name: str = "quickstart_paper") -> Recipe:
@@ -107,3 +110,15 @@ def test_a_point_that_has_a_word_of_another_space_is_left_out_and_the_best_stay(
     given = [{"C": c, "z0": 0.5, "decay": decay} for c in (0.2, 0.4, 0.8) for decay in ("linear", "none")]
     found = fitted(given, one.dimensions, one.shapes, 2)
     assert [(point["C"], point["decay"]) for point in found] == [(0.2, "none"), (0.4, "none")]
+
+
+@pytest.mark.slow
+def test_a_quickstart_of_one_trial_or_two_has_a_model_to_release() -> None:
+    one = recipe(name="quickstart")
+    assert one.search.proxy is not None
+    units = len(load_corpus(one.search.proxy).train)
+    for point in one.initial_points()[:2]:
+        spec = resolve(one, {name.removesuffix("_linear"): value for name, value in point.items()}, units).spec
+        assert spec.training.method == "dpsgd"
+        assert epsilon(planned(spec, units), spec.edp.delta) <= one.edp.epsilon
+    assert {point["training.method"] for point in one.initial_points()} == {"dpsgd", "edp"}

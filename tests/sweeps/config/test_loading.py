@@ -10,8 +10,9 @@ import yaml
 
 from edp.spec import UserError
 from sweeps.config.loading import apply_overrides, load_config, load_recipe, read_yaml, recipe_names, write_yaml
-from sweeps.config.recipe import Recipe
+from sweeps.config.recipe import Recipe, example_params
 from sweeps.config.space import bound_combinations
+from sweeps.config.target_epsilon import resolve
 from trainables.config import BERTSpec, TrialSpec
 
 EXPECTED = {
@@ -77,7 +78,6 @@ def test_the_default_space_is_the_papers() -> None:
         ("training.batch_size=60", ["batch_size = 60", "micro_batches = 8"]),
         ("training.method=sgd", ["training.method = sgd", "allowed: edp, dpsgd"]),
         ("edp.alpha=paper", ["edp.alpha = paper", "log10_epsilon_paper"]),
-        ("edp.epsilon=8 space.z0.uniform=[0.5,1]", ["space.z0", "edp.epsilon = 8", "space.z0=null"]),
         ("edp.epsilon=8 space.edp.alpha.choice=[fixed,paper]", ["space.edp.alpha: paper has an infinite epsilon"]),
         ("space.epsilon.choice=[1,8] epsilon_budget=0.5", ["space.epsilon = 1, 8 is over epsilon_budget = 0.5"]),
         ("space.training.epochs.choice=[1,true]", ["training.epochs = true", "no number"]),
@@ -408,3 +408,14 @@ def test_a_schema_is_a_name_that_comes_along_or_a_file_and_goes_with_its_corpus(
 def test_every_recipe_has_the_schema_of_its_corpus(name: str) -> None:
     corpus = load_recipe(name, [])[1].corpus
     assert corpus.schema == corpus.name
+
+
+@pytest.mark.parametrize("name", ["z0", "edp.z0"])
+def test_a_given_epsilon_is_a_limit_where_the_noise_is_searched_and_else_a_target(name: str) -> None:
+    _, recipe = load_recipe("quickstart_paper", ["edp.epsilon=8", f"space.{name}.log_uniform=[0.5, 2]"])
+    assert (recipe.target, recipe.search.objectives) == (None, ("ser", "mia_auc", "log10_epsilon"))
+    assert resolve(recipe, {"C": 1.0, "z0": 0.7, "decay": "none"}, 1350).spec.edp.z0 == 0.7
+    _, recipe = load_recipe("quickstart", ["space.z0=null", "search.points_to_evaluate=null"])
+    assert (recipe.target, recipe.search.objectives) == (8, ("ser", "mia_auc"))
+    assert "z0" not in recipe.dimensions
+    assert resolve(recipe, example_params(recipe), 18000).spec.edp.z0 > 1

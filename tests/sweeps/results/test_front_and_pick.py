@@ -93,14 +93,18 @@ def test_where_the_front_differs_in_what_is_clipped_the_picture_says_which_is_wh
     for one, kind in zip(made, kinds, strict=True):
         one.points[0].params.update(kind)
     front = pareto_front(made, ("ser", "mia_auc"))
-    assert mechanisms(front) == {"3": "one clip an utterance", "2": "16 clips a step", "0": "8 clips a step"}
+    assert mechanisms(front) == {
+        "3": "per-utterance clipping",
+        "2": "16 averages clipped a step",
+        "0": "8 averages clipped a step",
+    }
     assert mechanisms(front[::2]) == {}, "two of one kind need no words"
     drawn = front_svg(front, front, ("ser", "mia_auc"), {"ser": 0.2, "mia_auc": 0.7})
     for words in (
-        "3: one clip an utterance",
-        "2: 16 clips a step",
+        "3: per-utterance clipping",
+        "2: 16 averages clipped a step",
         ">1<",
-        "0: 8 clips a step",
+        "0: 8 averages clipped a step",
         ">SGD<",
         "all at ε = 8",
     ):

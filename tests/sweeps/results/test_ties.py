@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from sweeps.results.front import difference, lead_is_noise, pareto_front, ties
+from sweeps.config.parts import objective_values
+from sweeps.results.front import difference, hollow, lead_is_noise, pareto_front, ties
 from sweeps.store.records import Point, TrialRecord
 from tests.support.studies import RECIPE
 
@@ -69,3 +70,41 @@ def test_the_wider_the_intervals_the_more_is_tied() -> None:
     for half, expected in ((0.001, {}), (0.5, {"0": ["1", "2"], "1": ["2"]})):
         trials = [trial(i, 0.2 + i / 20, 0.6 - i / 50, 10.0 ** (6 - i), half=half) for i in range(3)]
         assert tied(*trials) == expected
+
+
+@pytest.mark.parametrize(
+    ("auc", "other", "expected"),
+    [
+        (0.52, 0.53, {"0"}),  # worse in SER and ε, and better in an AUC by less than its noise
+        (0.52, 0.60, set()),  # a clear lead
+        (0.45, 0.49, None),  # both are guessing: dominated
+    ],
+)
+def test_what_a_lead_in_leakage_within_noise_alone_puts_on_the_front_is_hollow(
+    auc: float, other: float, expected: set[str] | None
+) -> None:
+    trials = [trial(0, 0.8, auc, 12), trial(1, 0.1, other, 8), trial(2, 0.05, 0.62, 20)]
+    front = pareto_front(trials, OBJECTIVES)
+    assert {point.name for point in front} == ({"1", "2"} if expected is None else {"0", "1", "2"})
+    assert hollow(front, OBJECTIVES) == (expected or set())
+
+
+def test_a_point_that_leads_in_ser_or_epsilon_too_is_not_hollow() -> None:
+    front = pareto_front([trial(0, 0.8, 0.52, 7), trial(1, 0.1, 0.53, 8)], OBJECTIVES)
+    assert len(front) == 2
+    assert hollow(front, OBJECTIVES) == set()
+
+
+def test_new_seeds_decide_what_is_hollow() -> None:
+    front = pareto_front([trial(0, 0.8, 0.52, 12), trial(1, 0.1, 0.60, 8)], OBJECTIVES)
+    assert hollow(front, OBJECTIVES, {"0": trial(0, 0.8, 0.59, 12).metrics}) == {"0"}
+
+
+def test_an_attack_that_does_worse_than_guessing_is_not_below_guessing() -> None:
+    for auc in (0.3, 0.5):
+        metrics = trial(0, 0.3, auc, 8).metrics
+        assert objective_values(OBJECTIVES, metrics)[1] == 0.5
+        assert metrics["mia_auc"] == auc
+    low, high = difference(trial(0, 0.3, 0.44, 8).metrics, trial(1, 0.3, 0.53, 8).metrics, "mia_auc")
+    assert (low, high) == pytest.approx((-0.03 - 0.02, -0.03 + 0.02)), "the interval of the first is a point at 0.5"
+    assert math.isnan(objective_values(("mia_auc",), {})[0])

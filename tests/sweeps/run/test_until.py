@@ -36,15 +36,15 @@ def told(*figures: tuple[float, float], **more: float) -> list[FrozenTrial]:
 
 
 def test_a_front_that_three_trials_have_not_moved_is_flat() -> None:
-    moved = told((0.5, 0.5), (0.4, 0.6), (0.6, 0.4))
+    moved = told((0.5, 0.7), (0.4, 0.8), (0.6, 0.6))
     assert flat_front(SEARCH, moved) is None, "three trials are not more than three"
     worse = told((0.9, 0.9), (0.8, 0.9), (0.9, 0.8))
     assert flat_front(SEARCH, moved + worse[:2]) is None
     assert flat_front(SEARCH, moved + worse) == (
         "the front has been flat for 3 trials (search.until), so the search ends"
     )
-    assert flat_front(SEARCH, moved + worse[:2] + told((0.3, 0.3))) is None
-    assert flat_front(SEARCH, moved + worse + told((0.3, 0.3))) is None
+    assert flat_front(SEARCH, moved + worse[:2] + told((0.3, 0.55))) is None
+    assert flat_front(SEARCH, moved + worse + told((0.3, 0.55))) is None
     assert flat_front(SEARCH.model_copy(update={"until": None}), moved + worse) is None
 
 

@@ -11,7 +11,7 @@ import pytest
 from mlflow.tracking import MlflowClient
 
 from sweeps.commands.finish import finish
-from sweeps.results.front import pareto_front
+from sweeps.results.front import hollow, pareto_front
 from sweeps.run.progress import Progress
 from sweeps.store.sweep import Sweep
 from sweeps.text.figures import epsilon_cell
@@ -34,14 +34,18 @@ def described(sweep: Sweep, times: int = 1) -> str:
 
 @pytest.mark.slow
 def test_the_front_is_a_table_of_rows_spread_over_it(sweep: Sweep) -> None:
-    front = pareto_front(sweep.trials(), sweep.recipe.search.objectives)
-    rows = [line for line in described(sweep).splitlines() if re.match(r"\| \d", line)]
-    assert [row.split(" | ")[0].removeprefix("| ") for row in rows] == [point.name for point in front][: len(rows)]
+    objectives = sweep.recipe.search.objectives
+    front = pareto_front(sweep.trials(), objectives)
+    noisy = hollow(front, objectives)
+    front.sort(key=lambda point: point.name in noisy)
+    rows = [line for line in described(sweep).splitlines() if re.match(r"\| ◇?\d", line)]
+    names = [f"{'◇' if point.name in noisy else ''}{point.name}" for point in front]
+    assert [row.split(" | ")[0].removeprefix("| ") for row in rows] == names[: len(rows)]
     for row, point in zip(rows, front, strict=False):
         honest, paper = (epsilon_cell(point.metrics[name]) for name in ("epsilon", "epsilon_paper"))
         assert f" | {honest} | {paper} | " in row
     long = described(sweep, times=50)
-    assert len([line for line in long.splitlines() if re.match(r"\| \d", line)]) == 20
+    assert len([line for line in long.splitlines() if re.match(r"\| ◇?\d", line)]) == 20
     assert len(long) < 8000
     assert f"20 of the front's {50 * len(front)}" in long
 
@@ -60,7 +64,7 @@ def test_the_links_find_exactly_the_front_the_trials_and_what_was_picked(sweep: 
         assert urlsplit(address).path == f"/experiments/{experiment.experiment_id}/runs"
         if "viewStateShareKey" in query:
             query = json.loads(experiment.tags[f"mlflow.sharedViewState.{query['viewStateShareKey']}"])
-            assert {"metrics.`valid_ser`", "metrics.`mia_auc`", "params.`z0`"} < set(query["selectedColumns"])
+            assert {"metrics.`valid_ser`", "metrics.`valid_mia_auc`", "params.`z0`"} < set(query["selectedColumns"])
         found = client.search_runs(
             [experiment.experiment_id], query["searchFilter"], order_by=[f"{query['orderByKey']} ASC"]
         )
