@@ -15,6 +15,7 @@ HEAD = """# All settings
 
 <!-- Written by `python docs/settings.py`, from the specs. Do not edit. -->
 
+`edp-sweep settings WORD` prints the settings with a word in path or meaning.
 `--set` changes any setting by its dotted path, as in `--set training.epochs=2`. `space` searches any setting below
 `training`, `edp` and `model` ([Search](search.md)). A setting marked *(of `bert`)* belongs to that kind of model.
 """

@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 from edp.spec import UserError
-from sweeps.commands.console import err
+from sweeps.commands.console import busy, err
 from sweeps.commands.data import write_skeleton
 from sweeps.config.loading import load_recipe
 from sweeps.config.recipe import Recipe
@@ -62,21 +62,19 @@ def settings_for(
         given.append(f"model.pretrained={json.dumps(str(encoder.resolve()))}")
     recipe = load_recipe(PRIVATE, [*given, *overrides])[1]
     layers = _layers(recipe)
-    splits = load_corpus(recipe.corpus)
-    labels = labels_of(splits)
-    task = labels.task
-    users = recipe.edp.unit == "user"
-    units, called = (len(splits.train_users), "users") if users else (len(splits.train), "training utterances")
+    with busy("reading the corpus"):
+        splits = load_corpus(recipe.corpus)
+    task, units = labels_of(splits).task, len(splits.train)
     if units < _FEWEST:
-        raise UserError(f"{corpus}: it has {units} {called}, 45 % of all; allowed: at least {_FEWEST}")
+        raise UserError(f"{corpus}: it has {units} training utterances, 45 % of all; allowed: at least {_FEWEST}")
     if recipe.corpus.schema is None and not labels_are_public:
         raise _unreviewed(corpus, splits, recipe.corpus.name)
     chosen = [*given, *_by_size(units), *_by_task(task, layers), *overrides]
     recipe = load_recipe(PRIVATE, chosen)[1]
     edp, proxy, batch = recipe.edp, recipe.search.proxy, recipe.training.batch_size
     batches = "full batches" if batch == "full" else f"batches of {batch:,}"
-    labelled = "taken to be public" if recipe.corpus.schema is None else f"of {schema}"
-    print_line(err, f"{corpus}: {TASKS[task]}, labels {labelled}; {units:,} {called}")
+    labelled = "taken to be public" if recipe.corpus.schema is None else f"of {schema or recipe.corpus.schema}"
+    print_line(err, f"{corpus}: {TASKS[task]}, labels {labelled}; {units:,} training utterances")
     print_line(
         err,
         f"recipe {PRIVATE}: heads on {encoder or 'minilm'}, {batches}; "
@@ -156,16 +154,17 @@ def _by_task(task: Task, layers: list[int]) -> list[str]:
 
 
 def say_account(recipe: Recipe, units: int, storage: Path, tracking_uri: str) -> None:
-    """Say the ε of all trainings on a corpus with a release of this recipe, if there were any in the storage folder."""
+    """Say the ε of all trainings on a corpus with a run of this recipe, if there were any in the storage folder."""
     if not storage.is_dir():
         return
     (account,) = tracked_accounts(storage, tracking_uri, wanted=KnownCorpus(recipe.corpus))
     before = [one for row in account.rows for one in row.spent]
     if before or account.uncounted:
-        after = together([*before, *(of_trials(recipe, units, 1) or [])], recipe.edp.delta)
+        trials = 1 if recipe.search.plan is not None else recipe.search.trials
+        after = together([*before, *(of_trials(recipe, units, trials) or [])], recipe.edp.delta)
         least = "at least " if account.uncounted else ""
         print_line(
             err,
-            f"{recipe.corpus.name} was trained on before (edp-sweep account): with this release, ε of all trainings "
+            f"{recipe.corpus.name} was trained on before (edp-sweep account): with this run, ε of all trainings "
             f"together is {least}{epsilon_digits(after, 4)}",
         )

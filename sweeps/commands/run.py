@@ -96,7 +96,7 @@ def run_command(
         recipe, overrides, name = fitted
     else:
         for option, value in {**own, "write_recipe": write_recipe}.items():
-            if value:
+            if value is not None and value is not False:
                 raise UserError(f"--{option.replace('_', '-')}: {recipe} is no corpus; allowed: --set KEY=VALUE")
     plan = load_recipe(recipe, overrides)[1].search.plan  # a wrong recipe is refused before the slow imports
     with busy(LIBRARIES):

@@ -213,6 +213,7 @@ def test_a_file_that_cannot_be_learnt_from_is_one_line_and_leaves_nothing(
         ("mine.jsonl --schema no.yaml", "corpus.schema = "),
         ("mine.jsonl --labels-are-public --epsilon -1", "edp.epsilon = -1"),
         ("mine.jsonl --encoder folder", "folder: no config.json there; allowed: minilm, a folder of an encoder"),
+        ("quickstart --epsilon 0", "--epsilon: quickstart is no corpus; allowed: --set KEY=VALUE"),
         ("quickstart --epsilon 3", "--epsilon: quickstart is no corpus; allowed: --set KEY=VALUE"),
         ("quickstart --labels-are-public", "--labels-are-public: quickstart is no corpus"),
         ("quickstart --write-recipe r.yaml", "--write-recipe: quickstart is no corpus"),
