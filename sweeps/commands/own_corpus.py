@@ -129,7 +129,7 @@ def _by_size(units: int) -> list[str]:
     settings = [f"edp.delta={_delta(units)}", f"search.proxy.utterances={min(max(total, 1_000), 100_000):.0f}"]
     if units >= _DRAWN:
         settings += [
-            f"training.batch_size={units // 1_200 * 100}",
+            f"training.batch_size={round(units / 1_200) * 100}",
             "training.epochs=20",
             "training.average=0.99",
             "training.validate_every=10",

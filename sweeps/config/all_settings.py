@@ -33,7 +33,9 @@ def _settings(schema: Schema, defs: dict[str, Schema], path: str, kind: str) -> 
         here = f"{path}.{name}" if path else name
         listed = field.get("items", {})
         ways = [listed] if _name(listed) else _ways(field)
-        opened = [way for way in ways if (spec := _name(way)) and (spec != "CorpusSpec" or (not path and not listed))]
+        opened = [
+            way for way in ways if (called := _name(way)) and (called != "CorpusSpec" or (not path and not listed))
+        ]
         for way in opened:
             spec = defs[_name(way)]
             one_of = spec["properties"].get("kind", {}).get("const", kind)  # of a union; canaries have a kind, too

@@ -177,7 +177,7 @@ LINES = {
     [
         ("empty.jsonl", "the file is empty"),
         ("blank.csv", "the file is empty"),
-        ("header.csv", "header.csv"),
+        ("header.csv", "0 distinct utterances"),
         ("one.csv", "it has one intent and no slots"),
         ("plain.csv", "plain.csv"),
         ("few.csv", "few.csv: it has "),
