@@ -27,7 +27,6 @@ from sweeps.commands.options import (
 from sweeps.commands.release import release_chosen, run_proxy
 from sweeps.commands.status import print_sweep, sweep_document
 from sweeps.config.loading import load_recipe, read_yaml, recipe_names, recipe_text
-from sweeps.config.recipe import Recipe
 from sweeps.run.progress import Progress
 from sweeps.store.lock import is_free
 from sweeps.store.storage import chosen_tracking_uri, share_storage, train_line
@@ -123,11 +122,11 @@ def run_command(
 
 
 def is_corpus(text: str) -> bool:
-    """Return True for a file or folder that is not a recipe, which is a YAML file with a recipe's keys."""
+    """Return True for a file or folder that is no recipe. A YAML file is one, unless it has the keys of a schema."""
     if text in recipe_names() or not os.path.exists(text):
         return False
     is_yaml = os.path.isfile(text) and text.endswith((".yaml", ".yml"))
-    return not (is_yaml and {"base", *Recipe.model_fields} & read_yaml(Path(text)).keys())
+    return not is_yaml or bool({"intents", "slots", "nlu"} & read_yaml(Path(text)).keys())
 
 
 def _fitted(

@@ -167,6 +167,7 @@ LINES = {
     "image.png": b"\x89PNG\r\n\x1a\n\0\0",
     "broken.parquet": b"PAR1",
     "wrong.yaml": "a: 1\n",
+    "text.yaml": "intents: {a: {samples: [b]}, c: {samples: [d]}}\n",
     "no.yaml": "a: [\n",
     "mistyped.yaml": "corpus: {name: video}\nmodle: {}\n",
 }
@@ -187,7 +188,8 @@ LINES = {
         ("image.png", "no corpus of a known format is there"),
         ("broken.parquet", "broken.parquet"),
         ("folder", "no corpus of a known format is there"),
-        ("wrong.yaml", "wrong.yaml"),
+        ("text.yaml", "corpus text-text: 2 distinct utterances; allowed: at least 20"),
+        ("wrong.yaml", "a = 1: unknown setting; allowed: attacks, "),
         ("no.yaml", "no.yaml, line 2: not YAML"),
         ("mistyped.yaml", "modle = {}: unknown setting; did you mean model?"),
         ("nothing.csv", "no such recipe and no such file"),
