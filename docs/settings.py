@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import groupby
 from pathlib import Path
-from typing import Any, NamedTuple
 
 from pydantic import BaseModel
 
+from sweeps.config.all_settings import Setting, settings
 from sweeps.config.recipe import Recipe
 
 PAGE = Path(__file__).with_name("settings.md")
@@ -16,26 +15,10 @@ HEAD = """# All settings
 
 <!-- Written by `python docs/settings.py`, from the specs. Do not edit. -->
 
+`edp-sweep settings WORD` prints the settings with a word in path or meaning.
 `--set` changes any setting by its dotted path, as in `--set training.epochs=2`. `space` searches any setting below
 `training`, `edp` and `model` ([Search](search.md)). A setting marked *(of `bert`)* belongs to that kind of model.
 """
-OWN_WORDS = {
-    "space": "The search space: any setting below `training`, `edp` and `model`, by its path.",
-    "description": "A description for people.",
-}
-"""The meaning of settings whose specs have no description."""
-
-Schema = dict[str, Any]
-
-
-class Setting(NamedTuple):
-    """One setting. `kind` names the kind of model that has it, if only one kind has it."""
-
-    path: str
-    kind: str
-    allowed: str
-    default: str
-    meaning: str
 
 
 def page() -> str:
@@ -46,12 +29,6 @@ def page() -> str:
             table(),
         ]
     )
-
-
-def settings(spec: type[BaseModel] = Recipe) -> list[Setting]:
-    """Return every setting, in the order of the specs."""
-    schema = spec.model_json_schema()
-    return list(_settings(schema, schema["$defs"], "", ""))
 
 
 def table(spec: type[BaseModel] = Recipe) -> str:
@@ -74,59 +51,6 @@ def table(spec: type[BaseModel] = Recipe) -> str:
 
 def _part(one: Setting) -> str:
     return one.path.partition(".")[0] if "." in one.path else ""
-
-
-def _settings(schema: Schema, defs: dict[str, Schema], path: str, kind: str) -> Iterator[Setting]:
-    for name, field in schema["properties"].items():
-        here = f"{path}.{name}" if path else name
-        listed = field.get("items", {})
-        ways = [listed] if _name(listed) else _ways(field)
-        opened = [way for way in ways if (spec := _name(way)) and (spec != "CorpusSpec" or (not path and not listed))]
-        for way in opened:
-            spec = defs[_name(way)]
-            one_of = spec["properties"].get("kind", {}).get("const", kind)  # of a union; canaries have a kind, too
-            yield from _settings(spec, defs, f"{here}[]" if listed else here, one_of)
-        if not opened:
-            meaning = next(
-                (way["description"] for way in (field, *_ways(field)) if "description" in way), OWN_WORDS.get(here, "")
-            )
-            yield Setting(here, kind, " or ".join(dict.fromkeys(map(_allowed, _ways(field)))), _default(field), meaning)
-
-
-def _ways(field: Schema) -> list[Schema]:
-    """Return the schemas that a field may have."""
-    return field.get("anyOf") or field.get("oneOf") or [field]
-
-
-def _name(way: Schema) -> str:
-    return str(way.get("$ref", "")).rpartition("/")[2]
-
-
-def _allowed(way: Schema) -> str:
-    if "enum" in way or "const" in way:
-        return ", ".join(f"`{value}`" for value in way.get("enum", [way.get("const")]))
-    if _name(way) or way["type"] in ("array", "object"):
-        return {"CorpusSpec": "a corpus", "object": "a mapping", "array": "a list"}[_name(way) or way["type"]]
-    words = {
-        "boolean": "true, false",
-        "integer": "a whole number",
-        "number": "a number",
-        "string": "text",
-        "null": "null",
-    }
-    bounds = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusiveMaximum": "<"}
-    limits = ", ".join(f"{sign} {way[key]:,}" for key, sign in bounds.items() if key in way)
-    multiple = f", a multiple of {way['multipleOf']:g}" if "multipleOf" in way else ""
-    return f"{words[way['type']]} {limits}{multiple}".strip()
-
-
-def _default(field: Schema) -> str:
-    value = field.get("default", "")
-    if value is None:
-        return "null"
-    if value == "":
-        return ""
-    return f"`{str(value).lower() if isinstance(value, bool) else value}`"
 
 
 if __name__ == "__main__":

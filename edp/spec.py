@@ -116,9 +116,22 @@ class EDPOptions(Frozen):
         "band": ("noise_correlation", "banded"),
     }
 
-    noise: Noise = "corrected"
-    alpha: Alpha = "fixed"
-    alpha_noise: AlphaNoise = "isotropic"
+    noise: Annotated[
+        Noise,
+        Field(description="corrected: as much as the formula of epsilon assumes; paper: that of the printed algorithm"),
+    ] = "corrected"
+    alpha: Annotated[
+        Alpha,
+        Field(
+            description="source of the layers' scales, shares of the clip; fixed: the layers' sizes; none: no scales; "
+            "public: a public gradient; private: noisy votes, which cost epsilon; paper: a private gradient, without "
+            "a guarantee"
+        ),
+    ] = "fixed"
+    alpha_noise: Annotated[
+        AlphaNoise,
+        Field(description="isotropic: the same noise in all coordinates; per_layer: in proportion to a layer's scale"),
+    ] = "isotropic"
     sampling: Sampling = "shuffle"
     unit: Annotated[
         Unit,
@@ -132,7 +145,13 @@ class EDPOptions(Frozen):
             "null: all",
         ),
     ] = None
-    clip: Clipping = "fixed"
+    clip: Annotated[
+        Clipping,
+        Field(
+            description="fixed: gradients longer than C are cut to C; automatic: all are scaled to nearly C; quantile: "
+            "C follows a quantile of their norms"
+        ),
+    ] = "fixed"
     clip_quantile: Annotated[
         float, Field(gt=0, lt=1, description="with clip = quantile: share of micro-batches that are not scaled down")
     ] = 0.5
@@ -152,7 +171,10 @@ class EDPOptions(Frozen):
             "null: an epoch's, at most 16. Each but the first costs every worker the memory of the trained parameters",
         ),
     ] = None
-    delta: Annotated[float, Field(gt=0, lt=1)] = 5e-4
+    delta: Annotated[
+        float,
+        Field(gt=0, lt=1, description="probability that the guarantee fails: below one in the training utterances"),
+    ] = 5e-4
     reproducible_noise: Annotated[
         int | None,
         Field(ge=0, lt=2**32, description="seed of the noise, for tests and research; the run is then not private"),

@@ -23,6 +23,7 @@ from dashboards.report.questions import Known, Verified, questions
 from dashboards.report.subject import Served, Subject, advice_on, served_models, subject_of
 from edp.ledger import Ledger
 from edp.spec import UserError
+from sweeps.config.loading import recipe_text
 from sweeps.config.recipe import Recipe
 from sweeps.registry.card import NEIGHBOURS, privacy_tags
 from sweeps.results.confirmed import comparable, confirmed_runs, new_seeds, seeds_words
@@ -326,13 +327,6 @@ def _corpus(prepared: Prepared | None, spec: CorpusSpec) -> dict[str, Any] | Non
         "users": corpus.number_of_users,
         "digest": corpus.digest[:16],
     }
-
-
-def recipe_text(recipe: Recipe) -> str:
-    """Return a recipe as YAML without its defaults; `edp-sweep run` reads it."""
-    found = recipe.model_dump(mode="json", exclude_defaults=True)
-    model = {"kind": recipe.model.kind, **found.get("model", {})}  # needed to read the other settings of the model
-    return yaml.safe_dump(found | {"model": model}, sort_keys=False)
 
 
 def _public(spec: TrialSpec, recipe: Recipe) -> list[str]:

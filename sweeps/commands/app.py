@@ -26,6 +26,7 @@ from sweeps.commands.epsilon import epsilon_command
 from sweeps.commands.front import front_command
 from sweeps.commands.pick import pick_command
 from sweeps.commands.run import resume_command, run_command
+from sweeps.commands.settings import settings_command
 from sweeps.commands.status import list_command, status_command
 from sweeps.commands.stopping import SweepStopped
 from sweeps.commands.train import train_command
@@ -78,6 +79,7 @@ for _group, _name, _command in (  # in the order of `--help`
     (RUNNING, "resume", resume_command),
     (RUNNING, "list", list_command),
     (RUNNING, "status", status_command),
+    (RUNNING, "settings", settings_command),
     (CHOOSING, "front", front_command),
     (CHOOSING, "confirm", confirm_command),
     (CHOOSING, "pick", pick_command),

@@ -174,13 +174,21 @@ def write_schema(
     spec = _spec(corpus, format, column)
     if not is_printed(path) and path.exists():
         raise UserError(f"--output = {str(path)!r}: it exists, and may have been reviewed; allowed: a new file")
-    splits = corpora.load_corpus(spec)
-    labels = labels_of(splits)
-    _ = labels.task  # raises for labels that leave nothing to learn, or too many
-    with output(path) as file:
-        file.write(skeleton(labels, spec.name))
+    write_skeleton(corpora.load_corpus(spec), spec.name, path)
     if not is_printed(path):
         print_line(out, f"wrote {path}: review it, then set corpus.schema={path}")
+
+
+def write_skeleton(splits: corpora.Splits, name: str, path: Path) -> None:
+    """Write the labels of a corpus as a schema file, and say which of them stand in few utterances.
+
+    Raises:
+        UserError: for labels that leave nothing to learn, or too many.
+    """
+    labels = labels_of(splits)
+    _ = labels.task
+    with output(path) as file:
+        file.write(skeleton(labels, name))
     few = sorted(label for label, count in utterances_of_labels(splits.utterances).items() if count < FEW)
     if few:
         print_line(err, f"in fewer than {FEW} utterances: {', '.join(few)}")

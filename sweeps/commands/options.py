@@ -11,7 +11,6 @@ import typer
 
 from edp.spec import UserError
 from sweeps.commands.console import busy, err
-from sweeps.config.loading import recipe_names
 from sweeps.text.paths import as_path, is_point, short
 from sweeps.text.terminal import command_line, print_line
 
@@ -59,10 +58,6 @@ def storage_folder(text: str | Path) -> Path:
 
 
 Name = Annotated[str | None, typer.Argument(help="name of a sweep; by default the newest sweep")]
-Recipe = Annotated[
-    str,
-    typer.Argument(help=f"the path of a YAML file, or the name of a recipe: {', '.join(recipe_names())}"),
-]
 Point = Annotated[
     str | None, typer.Argument(metavar="[POINT]", help="a trial, such as 7, or its model after an epoch, such as 7@3")
 ]

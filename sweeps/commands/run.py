@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from edp.spec import UserError
 from sweeps.commands.console import LIBRARIES, busy, err, out, print_json
 from sweeps.commands.options import (
+    FILE,
+    PATH,
     RUNS,
     Json,
     Name,
-    Recipe,
     Set,
     Shared,
     Storage,
@@ -22,9 +26,11 @@ from sweeps.commands.options import (
 )
 from sweeps.commands.release import release_chosen, run_proxy
 from sweeps.commands.status import print_sweep, sweep_document
-from sweeps.config.loading import load_recipe
+from sweeps.config.loading import load_recipe, read_yaml, recipe_names, recipe_text
 from sweeps.run.progress import Progress
-from sweeps.store.storage import share_storage, train_line
+from sweeps.store.lock import is_free
+from sweeps.store.storage import chosen_tracking_uri, share_storage, train_line
+from sweeps.text.paths import folder_name, output
 from sweeps.text.terminal import command_line, print_line
 
 if TYPE_CHECKING:
@@ -32,12 +38,37 @@ if TYPE_CHECKING:
 
 
 def run_command(
-    recipe: Recipe,
+    recipe: Annotated[
+        str,
+        typer.Argument(
+            metavar="RECIPE|CORPUS",
+            help="a recipe, as the path of a YAML file or one of these names, or a file or folder of your utterances, "
+            f"for which the recipe private is fitted: {', '.join(recipe_names())}",
+        ),
+    ],
     name: Annotated[
         str | None,
         typer.Option(
-            help="name of the sweep; by default the recipe's name and the time, with a plan the recipe's name alone"
+            help="name of the sweep; by default the recipe's name and the time, with a plan the recipe's name alone, "
+            "and with a corpus its name"
         ),
+    ] = None,
+    schema: Annotated[
+        str | None,
+        typer.Option(help="with a corpus: the reviewed file of its labels; without one it is written, for a review"),
+    ] = None,
+    labels_are_public: Annotated[
+        bool, typer.Option("--labels-are-public", help="with a corpus: take its labels as they are, for public")
+    ] = False,
+    epsilon: Annotated[
+        float | None, typer.Option(help="with a corpus: the ε of search and release; by default 8")
+    ] = None,
+    encoder: Annotated[
+        Path | None, typer.Option(help="with a corpus: the folder of a public encoder; by default MiniLM", **PATH)
+    ] = None,
+    write_recipe: Annotated[
+        Path | None,
+        typer.Option(help="with a corpus: write the fitted recipe to this new file, to start from, and end", **FILE),
     ] = None,
     trials: Trials = None,
     settings: Set = None,
@@ -54,8 +85,18 @@ def run_command(
     tracking_uri: TrackingUri = None,
     as_json: Json = False,
 ) -> None:
-    """Run a sweep to its front or, with a plan, to a released model."""
+    """Run a sweep to its front or, with a plan, to a released model; or a file of utterances to a released model."""
     overrides = with_trials(settings, trials)
+    own = {"schema": schema, "labels_are_public": labels_are_public, "epsilon": epsilon, "encoder": encoder}
+    if is_corpus(recipe):
+        fitted = _fitted(recipe, overrides, own, name, write_recipe, storage, tracking_uri)
+        if fitted is None:
+            return
+        recipe, overrides, name = fitted
+    else:
+        for option, value in {**own, "write_recipe": write_recipe}.items():
+            if value is not None and value is not False:
+                raise UserError(f"--{option.replace('_', '-')}: {recipe} is no corpus; allowed: --set KEY=VALUE")
     plan = load_recipe(recipe, overrides)[1].search.plan  # a wrong recipe is refused before the slow imports
     with busy(LIBRARIES):
         from sweeps.commands.start import start_sweep
@@ -78,6 +119,44 @@ def run_command(
         print_json(found)
     else:
         _show(Sweep.existing(storage, found["sweep"]), as_json)
+
+
+def is_corpus(text: str) -> bool:
+    """Return True for a file or folder that is no recipe. A YAML file is one, unless it has the keys of a schema."""
+    if text in recipe_names() or not os.path.exists(text):
+        return False
+    is_yaml = os.path.isfile(text) and text.endswith((".yaml", ".yml"))
+    return not is_yaml or bool({"intents", "slots", "nlu"} & read_yaml(Path(text)).keys())
+
+
+def _fitted(
+    corpus: str,
+    overrides: list[str],
+    own: dict[str, Any],
+    name: str | None,
+    write_recipe: Path | None,
+    storage: Path,
+    tracking_uri: str | None,
+) -> tuple[str, list[str], str] | None:
+    """Return recipe, settings and sweep's name for a corpus; None if the recipe was only to be written."""
+    if own["schema"] is not None and own["labels_are_public"]:
+        raise UserError("--labels-are-public: --schema is given too; allowed: one of them")
+    if write_recipe is not None and write_recipe.exists():
+        raise UserError(f"--write-recipe = {str(write_recipe)!r}: it exists; allowed: a new file")
+    with busy(LIBRARIES):
+        from sweeps.commands.own_corpus import PRIVATE, say_account, settings_for
+
+    chosen, recipe, units = settings_for(corpus, overrides, **own)
+    if write_recipe is not None:
+        with output(write_recipe, "--write-recipe") as file:
+            file.write(recipe_text(recipe))
+        print_line(out, f"wrote {write_recipe}; run it with: {command_line('run', write_recipe, storage=storage)}")
+        return None
+    name = name or folder_name(recipe.corpus.name)
+    if is_free(storage / name):
+        with busy("reading the corpus' account"):
+            say_account(recipe, units, storage, chosen_tracking_uri(tracking_uri, storage))
+    return PRIVATE, chosen, name
 
 
 def resume_command(

@@ -34,7 +34,7 @@ EXAMPLES = 32
 """Largest number of utterances in a measured step."""
 _GENERATED = 20_000
 """Largest number of utterances that are generated. They contain all intents and slots of a grammar."""
-_OF_RECIPES = Recipe.model_fields.keys() - TrialSpec.model_fields.keys()
+_OF_RECIPES = {"base", *Recipe.model_fields} - TrialSpec.model_fields.keys()
 """Settings that only a recipe has. `pick` does not write them."""
 _CLIPS = 16
 """Largest number of micro-batches of a measured step."""

@@ -58,16 +58,67 @@ def load_recipe(name: str, overrides: list[str]) -> tuple[str, Recipe]:
         UserError: in one line, with the field, the value and what is allowed.
     """
     path = _recipe_file(name)
-    return folder_name(path.stem), _validated(Recipe, read_yaml(path), overrides)
+    return folder_name(path.stem), _validated(Recipe, _over_base(path), overrides)
+
+
+def _over_base(path: Path, above: tuple[Path, ...] = ()) -> dict[str, Any]:
+    """Return the settings of a recipe's file over those of the recipe that it names as `base`.
+
+    Args:
+        above: the recipes whose base this one is.
+
+    Raises:
+        UserError: for a base that is not there, or that has this recipe as its own base.
+    """
+    own = read_yaml(path)
+    if "base" not in own:
+        return own
+    base = own.pop("base")
+    wrong = f"{path}: base = {shown(base)}"
+    if not isinstance(base, str):
+        raise UserError(f"{wrong}: allowed: the name of a recipe, or the path of one from this file's folder")
+    file = _bundled(base) or _path("base", str(path.parent / base))
+    if not file.is_file():
+        raise UserError(f"{wrong}: no such recipe and no such file; {suggestion(base, recipe_names())}")
+    chain = (*above, path.resolve())
+    if file.resolve() in chain:
+        raise UserError(f"{wrong}: it has this recipe as its own base; allowed: another recipe")
+    settings = _over_base(file, chain)
+    settings.pop("description", None)  # it is of the base
+    return settings | {key: _merged(settings.get(key), value, (key,)) for key, value in own.items()}
+
+
+def _merged(base: Any, own: Any, path: tuple[str, ...]) -> Any:
+    """Return `own` over `base`, mappings key by key.
+
+    A corpus that is named anew, a searched setting and a model of another kind replace the base's as a whole.
+    """
+    if not isinstance(base, dict) or not isinstance(own, dict):
+        return own
+    whole = (
+        bool({"name", "path"} & own.keys())
+        or (path[0] == "space" and len(path) > 1)
+        or (path == ("model",) and own.get("kind", base.get("kind")) != base.get("kind"))
+    )
+    return own if whole else base | {key: _merged(base.get(key), value, (*path, key)) for key, value in own.items()}
+
+
+def _bundled(name: str) -> Path | None:
+    """Return the file of a recipe that comes along, or None."""
+    return ours if is_name(name) and (ours := RECIPES / f"{name}.yaml").is_file() else None
+
+
+def _path(field: str, text: str) -> Path:
+    try:
+        return as_path(text)
+    except UserError as error:
+        raise UserError(f"{field} = {error}") from None
 
 
 def _recipe_file(name: str) -> Path:
-    if is_name(name) and (ours := RECIPES / f"{name}.yaml").is_file():
+    if (ours := _bundled(name)) is not None:
         return ours
-    try:
-        path = as_path(name)
-    except UserError as error:
-        raise UserError(f"recipe = {error}") from None
+    path = _path("recipe", name)
     if not path.is_file():
         raise UserError(
             f"recipe = {name!r}: no such recipe and no such file; "
@@ -85,7 +136,7 @@ def load_config(path: Path, overrides: list[str]) -> TrialSpec:
     if not path.is_file():
         raise UserError(f"config = {str(path)!r}: no such file; allowed: a YAML file written by `edp-sweep pick`")
     data = read_yaml(path)
-    if own := sorted({"search", "space"} & data.keys()):
+    if own := sorted({"base", "search", "space"} & data.keys()):
         raise UserError(
             f"config = {str(path)!r}: it is a recipe, because it has {own[0]}; "
             "allowed: a file written by `edp-sweep pick`; `edp-sweep run` runs a recipe"
@@ -112,6 +163,13 @@ def as_yaml(spec: BaseModel, heading: str = "") -> str:
     """Return `spec` as YAML that is read as the same spec, below a comment with `heading`."""
     comment = "".join(f"# {line}\n" for line in heading.splitlines())
     return comment + yaml.dump(spec.model_dump(mode="json"), Dumper=_Writer, sort_keys=False)
+
+
+def recipe_text(recipe: Recipe) -> str:
+    """Return a recipe as YAML without its defaults; `load_recipe` reads it as the same recipe."""
+    found = recipe.model_dump(mode="json", exclude_defaults=True)
+    model = {"kind": recipe.model.kind, **found.get("model", {})}  # needed to read the other settings of the model
+    return yaml.dump(found | {"model": model}, Dumper=_Writer, sort_keys=False)
 
 
 def apply_overrides(data: dict[str, Any], overrides: list[str]) -> dict[str, Any]:

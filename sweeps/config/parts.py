@@ -45,7 +45,7 @@ class FixedEDP(EDPOptions):
     ] = "shuffle"
     C: Clip | None = None
     z0: NoiseMultiplier | None = None
-    decay: Decay | None = None
+    decay: Annotated[Decay | None, Field(description="decay of the noise over epochs; null: searched")] = None
     tau: Tau | None = None
     epsilon: Annotated[
         float | None,

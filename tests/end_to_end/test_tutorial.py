@@ -1,6 +1,6 @@
 """Every command of the tutorial, in its order in an empty folder; servers are asked and stopped.
 
-Corpora and epochs are cut, so that it takes a few minutes.
+Corpora and trials are cut, so that it takes a few minutes.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tests.support.waiting import wait_for
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "tutorial.md"
-CUT = {"8000": "600", "2000": "200", "epochs: 60": "epochs: 4", "--max-ser 0.1": "--max-ser 9", "5001": "PORT"}
+CUT = {"8000": "600", "--trials 8": "--trials 2", "--max-ser 0.1": "--max-ser 9", "5001": "PORT"}
 
 
 def blocks(kind: str) -> list[str]:
@@ -85,6 +85,7 @@ def test_every_command_of_the_tutorial_runs(own_ray: None, tmp_path: Path, monke
                 assert answer["intent"]
             case _:
                 done = subprocess.run(words, env=env, capture_output=True, text=True, timeout=600)
-                assert done.returncode == 0, (words, done.stdout, done.stderr)
+                unreviewed = words == ["edp-sweep", "run", "mine.jsonl"]
+                assert done.returncode == (2 if unreviewed else 0), (words, done.stdout, done.stderr)
     assert Path("report.html").is_file()
     assert serving

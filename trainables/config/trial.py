@@ -17,7 +17,7 @@ CanaryKind = Literal["values", "new_tokens", "outliers"]
 class ShadowSpec(Frozen):
     """The shadow model of the membership attack: the same architecture, trained on a public corpus without privacy."""
 
-    corpus: CorpusSpec
+    corpus: Annotated[CorpusSpec, Field(description="public corpus that the attack learns from")]
     epochs: Annotated[
         int | None, Field(ge=1, le=MAX_EPOCHS, description="epochs; null: those of the attacked model")
     ] = None

@@ -246,16 +246,17 @@ def test_a_skeleton_is_a_schema_of_the_labels_that_a_person_must_review(tmp_path
 @pytest.mark.parametrize("name", SCHEMAS)
 @pytest.mark.slow
 def test_the_schemas_that_come_along_are_the_published_labels(name: str) -> None:
-    if name in GENERATED:
-        labels = Labels.of(generate(name, 5000, 0))
+    generated, _, part = name.partition("_")
+    if generated in GENERATED:
+        labels = Labels.of(generate(generated, 5000, 0))
     else:
         path = real_corpus("public") / "nlupp.jsonl.gz" if name == "nlupp" else real_corpus(name)
         labels = labels_of(load_corpus(CorpusSpec(name=name, path=str(path))))
     schema = schema_of(CorpusSpec(name=name, schema=name))
     assert schema is not None
     # NLU++ has several intents an utterance, so its schema has none.
-    assert schema.intents == (labels.intents if labels.has_intents and name != "nlupp" else ())
-    assert schema.slots == tuple(tag[2:] for tag in labels.tags[1::2])
+    assert schema.intents == (labels.intents if labels.has_intents and name != "nlupp" and part != "slots" else ())
+    assert schema.slots == (tuple(tag[2:] for tag in labels.tags[1::2]) if part != "intents" else ())
 
 
 @pytest.mark.slow

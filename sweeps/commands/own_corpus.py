@@ -1,0 +1,170 @@
+"""`edp-sweep run FILE`: settings of the recipe `private` for a user's corpus.
+
+They follow from the number of training utterances, which is taken to be public, and from the task, which is that of a
+reviewed schema, or of labels that the user declares public. Nothing else of the corpus decides a setting.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from pathlib import Path
+
+from edp.spec import UserError
+from sweeps.commands.console import busy, err
+from sweeps.commands.data import write_skeleton
+from sweeps.config.loading import load_recipe
+from sweeps.config.recipe import Recipe
+from sweeps.config.spending import of_trials, together
+from sweeps.store.same_corpus import KnownCorpus
+from sweeps.text.figures import epsilon_digits
+from sweeps.text.terminal import print_line
+from sweeps.tracking.remembered import tracked_accounts
+from trainables.config import BERTSpec
+from trainables.corpora import Splits, load_corpus
+from trainables.corpora.labels import TASKS, Task, labels_of
+from trainables.features.encoder_architecture import read_config
+from trainables.features.pretrained import frozen_folder
+
+PRIVATE = "private"
+_FEWEST = 100
+"""Fewest training utterances. With fewer, noise hides all that could be learnt."""
+_DRAWN = 7_000
+"""Training utterances from which batches are drawn at random instead of full (docs/which.md)."""
+
+
+def settings_for(
+    corpus: str,
+    overrides: list[str],
+    *,
+    schema: str | None,
+    labels_are_public: bool,
+    epsilon: float | None,
+    encoder: Path | None,
+) -> tuple[list[str], Recipe, int]:
+    """Return the settings of `private` for a corpus, the recipe with them, and its number of training utterances.
+
+    Say what was chosen.
+
+    Args:
+        corpus: a file or folder.
+        overrides: the user's own settings, which come last.
+
+    Raises:
+        UserError: for an encoder or a corpus that cannot be read or learnt from, or labels that nobody has reviewed;
+            their schema is then written.
+    """
+    given = [f"corpus.path={json.dumps(corpus)}", f"corpus.schema={json.dumps(schema)}"]
+    if epsilon is not None:
+        given.append(f"edp.epsilon={epsilon}")
+    if encoder is not None:
+        given.append(f"model.pretrained={json.dumps(str(encoder.resolve()))}")
+    recipe = load_recipe(PRIVATE, [*given, *overrides])[1]
+    layers = _layers(recipe)
+    with busy("reading the corpus"):
+        splits = load_corpus(recipe.corpus)
+    task, units = labels_of(splits).task, len(splits.train)
+    if units < _FEWEST:
+        raise UserError(f"{corpus}: it has {units} training utterances, 45 % of all; allowed: at least {_FEWEST}")
+    if recipe.corpus.schema is None and not labels_are_public:
+        raise _unreviewed(corpus, splits, recipe.corpus.name)
+    chosen = [*given, *_by_size(units), *_by_task(task, layers), *overrides]
+    recipe = load_recipe(PRIVATE, chosen)[1]
+    edp, proxy, batch = recipe.edp, recipe.search.proxy, recipe.training.batch_size
+    batches = "full batches" if batch == "full" else f"batches of {batch:,}"
+    labelled = "taken to be public" if recipe.corpus.schema is None else f"of {schema or recipe.corpus.schema}"
+    print_line(err, f"{corpus}: {TASKS[task]}, labels {labelled}; {units:,} training utterances")
+    print_line(
+        err,
+        f"recipe {PRIVATE}: heads on {encoder or 'minilm'}, {batches}; "
+        f"ε = {edp.epsilon:g} for each trial and for the release, δ = {edp.delta:g}"
+        + (f", the largest power of ten below 1/{units}" if edp.delta == _delta(units) else ""),
+    )
+    if proxy is not None and recipe.search.plan is not None:
+        size = f"{proxy.utterances:,} utterances of " if proxy.utterances else ""
+        line = f"{recipe.search.trials} trials on {size}{proxy.name}, a public corpus, cost no ε"
+        print_line(err, f"{line}; the best one is trained once on {recipe.corpus.name}")
+    return chosen, recipe, units
+
+
+def _unreviewed(corpus: str, splits: Splits, name: str) -> UserError:
+    """Write the schema of a corpus, unless it is there, and return the error that says what to do with it."""
+    path = Path(f"{name}.schema.yaml")
+    there = path.exists()
+    if not there:
+        write_skeleton(splits, name, path)
+    done = "is there, and stays as it is" if there else "was written"
+    print_line(
+        err,
+        f"{path} {done}: the names of the labels of {corpus}. Every model shows them, and no ε covers them. Review it: "
+        "remove each name that tells something about a person.",
+    )
+    line = shlex.join(["edp-sweep", *sys.argv[1:], "--schema", str(path)])
+    return UserError(
+        f"--schema: missing; after the review, type: {line}   (allowed, too, if all names are public: "
+        "--labels-are-public)"
+    )
+
+
+def _layers(recipe: Recipe) -> list[int]:
+    """Return the last layer of each third of the encoder.
+
+    Raises:
+        UserError: for an encoder that is not there.
+    """
+    assert isinstance(recipe.model, BERTSpec), "the recipe has an encoder"
+    count = read_config(frozen_folder(recipe.model), str(recipe.model.pretrained)).num_hidden_layers
+    return sorted({max(1, count * third // 3) for third in (1, 2, 3)})
+
+
+def _delta(units: int) -> float:
+    """Return the largest power of ten below 1/units."""
+    return float(f"1e-{len(str(units))}")
+
+
+def _by_size(units: int) -> list[str]:
+    """Return the settings that follow from the number of training utterances."""
+    total = float(f"{units / 0.45:.1e}")  # of a corpus with so many of them, in two digits
+    settings = [f"edp.delta={_delta(units)}", f"search.proxy.utterances={min(max(total, 1_000), 100_000):.0f}"]
+    if units >= _DRAWN:
+        settings += [
+            f"training.batch_size={round(units / 1_200) * 100}",
+            "training.epochs=20",
+            "training.average=0.99",
+            "training.validate_every=10",
+            "space.training.epochs.choice=[12, 20, 30]",
+        ]
+    return settings
+
+
+def _by_task(task: Task, layers: list[int]) -> list[str]:
+    """Return the settings that follow from the task and the encoder's layers."""
+    if task == "intents":
+        return [
+            "search.proxy.schema=communication_intents",
+            f"model.features.layers={json.dumps(str(layers[-1]))}",
+            "space.model.features.layers=null",
+            "space.model.features.sentence.choice=[first, mean]",
+        ]
+    ways = ["+".join(map(str, some)) for some in (layers, layers[:2])]
+    settings = [f"model.features.layers={json.dumps(ways[0])}"]
+    settings.append(f"space.model.features.layers.choice={json.dumps(sorted(set(ways)))}")
+    return settings if task == "joint" else [*settings, "search.proxy.schema=communication_slots"]
+
+
+def say_account(recipe: Recipe, units: int, storage: Path, tracking_uri: str) -> None:
+    """Say the ε of all trainings on a corpus with a run of this recipe, if there were any in the storage folder."""
+    if not storage.is_dir():
+        return
+    (account,) = tracked_accounts(storage, tracking_uri, wanted=KnownCorpus(recipe.corpus))
+    before = [one for row in account.rows for one in row.spent]
+    if before or account.uncounted:
+        trials = 1 if recipe.search.plan is not None else recipe.search.trials
+        after = together([*before, *(of_trials(recipe, units, trials) or [])], recipe.edp.delta)
+        least = "at least " if account.uncounted else ""
+        print_line(
+            err,
+            f"{recipe.corpus.name} was trained on before (edp-sweep account): with this run, ε of all trainings "
+            f"together is {least}{epsilon_digits(after, 4)}",
+        )
