@@ -57,6 +57,13 @@ class SweepRecord(Frozen):
     baseline_run_id: str | None = None
     baseline_tracked: bool = False
     """True once MLflow has everything about the baseline."""
+    runs: dict[int, str | None] = Field(default_factory=dict)
+    """MLflow runs that replace those that the study names, by trial: of an ended trial the study takes no new one.
+
+    None: MLflow has lost the run.
+    """
+    study: str | None = None
+    """The study's name, if MLflow's run of the sweep is not the first one, after which a shared study is named."""
     schema_only: Annotated[dict[str, Any], AfterValidator(_numbers)] | None = None
     """Metrics of the schema alone (`sweeps.run.schema_only`); None if it has no text."""
     error: str | None = None
@@ -219,7 +226,9 @@ def trial_record(trial: FrozenTrial, folder: Path, recipe: Recipe) -> TrialRecor
     except ValidationError as error:
         raise StudyGone(f"its study is broken (trial {trial.number}: {one_line(error)})") from None
     curve = told.epochs or read_curve(folder)
-    ledger = Ledger() if told.state == "refused" else known_ledger(folder, curve, told.digests.get(LEDGER))
+    # A trial that was interrupted may be refused when its sweep goes on. Its steps count.
+    never_ran = told.state == "refused" and not folder.is_dir()
+    ledger = Ledger() if never_ran else known_ledger(folder, curve, told.digests.get(LEDGER))
     ledger = covered_ledger(ledger, recipe)
     shared: dict[str, Any] = {"params": told.params, "run_id": told.run_id, "recipe": recipe}
     points = []
