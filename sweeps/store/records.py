@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -211,12 +212,13 @@ class TrialAttributes(BaseModel):
 _STATES = {TrialState.COMPLETE: "complete", TrialState.RUNNING: "running"}
 
 
-def trial_record(trial: FrozenTrial, folder: Path, recipe: Recipe) -> TrialRecord:
+def trial_record(trial: FrozenTrial, folder: Path, recipe: Recipe, runs: Mapping[int, str | None]) -> TrialRecord:
     """Return the record of a study's trial.
 
     Args:
         folder: of the trial.
         recipe: of the sweep.
+        runs: MLflow runs that replace those that the study names, by trial (`SweepRecord.runs`).
 
     Raises:
         StudyGone: for attributes that no driver wrote.
@@ -230,7 +232,8 @@ def trial_record(trial: FrozenTrial, folder: Path, recipe: Recipe) -> TrialRecor
     never_ran = told.state == "refused" and not folder.is_dir()
     ledger = Ledger() if never_ran else known_ledger(folder, curve, told.digests.get(LEDGER))
     ledger = covered_ledger(ledger, recipe)
-    shared: dict[str, Any] = {"params": told.params, "run_id": told.run_id, "recipe": recipe}
+    run_id = runs.get(number_of(trial), told.run_id)
+    shared: dict[str, Any] = {"params": told.params, "run_id": run_id, "recipe": recipe}
     points = []
     for kept in told.points:
         last = kept is told.points[-1]

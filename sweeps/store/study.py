@@ -89,10 +89,8 @@ def read_study(url: str, name: str) -> list[FrozenTrial]:
 def back_up(study: optuna.Study, copy: Path) -> None:
     """Replace the second copy of a study by SQLite's own backup of it, in one step. A study in memory has none.
 
-    The backup is made through the study's own connection, so it is whole even if the study's file has been deleted.
-
     Raises:
-        UserError: if the study's file is damaged. The copy is then left as it is.
+        sqlite3.DatabaseError: if the study's file is damaged. The copy is then left as it is.
     """
     backend = getattr(study._storage, "_backend", None)
     if backend is None:
@@ -105,7 +103,7 @@ def back_up(study: optuna.Study, copy: Path) -> None:
         # `backup` waits while the file is locked, and answers Ctrl-C only in its callback.
         source.driver_connection.backup(target, progress=lambda *_: None)
         if target.execute("PRAGMA quick_check(1)").fetchone() != ("ok",):
-            raise UserError(f"{backend.url} is damaged; its copy {copy} is whole, and the next command reads it")
+            raise sqlite3.DatabaseError(f"{backend.url} is damaged; its copy {copy} is not")
 
 
 def restore(study: Path, copy: Path) -> None:

@@ -205,9 +205,8 @@ class Sweep:
         # An interrupted trial resumes as another trial of the study. The latest try of each number has the record.
         own = [t for t in _started(trials) if t.user_attrs.get("state") != "interrupted" or number_of(t) in waiting]
         own = list({number_of(t): t for t in own}.values())
-        records = [trial_record(trial, self.trial_folder(number_of(trial)), self.recipe) for trial in own]
-        late = self.record.runs
-        records = [replace(r, run_id=late.get(r.number, r.run_id)) for r in records]
+        runs = self.record.runs
+        records = [trial_record(trial, self.trial_folder(number_of(trial)), self.recipe, runs) for trial in own]
         return sorted(records, key=lambda record: record.number)
 
     def told(self) -> list[FrozenTrial]:
