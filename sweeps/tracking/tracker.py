@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from mlflow.entities import Dataset, DatasetInput, Metric, Param, Run, RunTag
+from mlflow.entities import Dataset, DatasetInput, LifecycleStage, Metric, Param, Run, RunTag
 from mlflow.exceptions import MlflowException
 from mlflow.store.artifact.artifact_repo import ArtifactRepository
 from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
@@ -96,18 +96,18 @@ class Tracker:
         self._say, self._quiet_until, self._failing = say, 0.0, False
 
     def holds(self, run_id: str) -> bool:
-        """Return True if the store holds this run.
+        """Return True if the store holds this run, and no one has deleted it.
 
         Raises:
             UserError: if the store does not answer.
         """
         try:
-            self.client.get_run(run_id)
+            stage: str = self.client.get_run(run_id).info.lifecycle_stage
         except TROUBLE as error:
             if getattr(error, "error_code", None) != "RESOURCE_DOES_NOT_EXIST":
                 raise refusal(self.uri, error) from None
             return False
-        return True
+        return stage == LifecycleStage.ACTIVE
 
     def start(
         self,
