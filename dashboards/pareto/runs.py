@@ -183,9 +183,7 @@ def runs(app: Dash, source: Source) -> None:
 
     @functools.lru_cache(maxsize=2)
     def told(version: str) -> tuple[list[FrozenTrial], tuple[str, str, Seeds]]:
-        recipe = source.sweep.recipe
-        trials = source.sweep.told(recipe)
-        kept = [trial for trial in trials if trial.user_attrs.get("state") != REPEATED]
+        kept = [trial for trial in source.sweep.told() if trial.user_attrs.get("state") != REPEATED]
         return kept, seeds_of(source.sweep, source.read()[1])
 
     @app.callback(

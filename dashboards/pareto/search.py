@@ -176,7 +176,7 @@ def search(app: Dash, source: Source) -> None:
     @functools.lru_cache(maxsize=2)
     def learned(version: str) -> tuple[dict[str, dict[str, float]], list[float], int]:
         recipe = source.sweep.recipe
-        trials = source.sweep.told(recipe)
+        trials = source.sweep.told()
         objectives = recipe.search.objectives
         return importances(trials, objectives), hypervolumes(trials, objectives), len(complete(trials))
 

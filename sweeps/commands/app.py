@@ -69,7 +69,7 @@ REMOVED = {
     "plan": "epsilon RECIPE, which shows the ε of a trial, of the whole search, and of proxy and release",
     "--plan": "--set search.plan=proxy, or no plan for a search on the corpus itself",
     "pretrain": "python examples/pretrain_encoder.py",
-    "repair": "a backup of study.db",
+    "repair": "resume, which writes a lost study again from its copy",
     "schema-only": "front, whose row `schema` has its figures",
 }
 """What to take in place of a command or an option that was removed."""

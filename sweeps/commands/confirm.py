@@ -269,12 +269,14 @@ def _open(tracker: Tracker, sweep: Sweep, point: Point, spec: TrialSpec, folder:
     heading = heading_of(sweep.name, point.trial, point.epoch, point.run_id)
     write_yaml(spec, folder / "config.yaml", f"{heading} Trains with: edp-sweep train config.yaml")
     shown = flat(spec.edp.model_dump(mode="json")) | flat(spec.training.model_dump(mode="json"), "training.")
+    name, parent = f"{sweep.name} confirm {point.name} seed {spec.training.seed}", above or sweep.record.run_id
     return open_job(
         tracker,
-        f"{sweep.name} confirm {point.name} seed {spec.training.seed}",
+        name,
         params={"trial": point.trial, **shown},
         tags=trial_tags(sweep.name, spec) | {"role": "confirm", "confirms": point.name},
-        parent=above or sweep.record.run_id,
+        parent=parent,
+        run_id=tracker.find(parent, name),
     )
 
 

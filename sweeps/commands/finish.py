@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from mlflow.entities import DatasetInput
 
 from edp.spec import UserError
@@ -13,15 +15,16 @@ from sweeps.run.prepare import locate
 from sweeps.run.progress import Progress
 from sweeps.store.lock import driver_lock
 from sweeps.store.picks import final_trainings, read_picks
-from sweeps.store.records import Point, TrialRecord
+from sweeps.store.records import Point, TrialRecord, number_of
 from sweeps.store.sweep import Sweep
 from sweeps.text.figures import epsilon_digits
-from sweeps.tracking.backfill import send_missing
-from sweeps.tracking.job_run import corpus_inputs, send_baseline
+from sweeps.tracking.job_run import corpus_inputs, open_refused_run, open_trial_run, send_baseline, trial_run_name
 from sweeps.tracking.run_note import run_note, trials_view
 from sweeps.tracking.run_tags import NOTE
 from sweeps.tracking.tracker import Figures, Tracker
+from trainables.records.epochs import by_epoch
 from trainables.records.files import atomic_write
+from trainables.records.job import EpochResult, TrialResult
 
 
 def finish(sweep: Sweep, recipe: Recipe, tracker: Tracker, state: str, progress: Progress) -> None:
@@ -36,13 +39,15 @@ def finish(sweep: Sweep, recipe: Recipe, tracker: Tracker, state: str, progress:
     tracker.try_now()
     before = tracker.failures
     send_baseline(sweep, recipe.baseline(), tracker)
-    missing = send_missing(sweep, recipe, tracker, sweep.trials(), _inputs(sweep, recipe))
+    missing = _send_missing(sweep, recipe, tracker)
     record, trials = sweep.record, sweep.trials()
     front = pareto_front(trials, recipe.search.objectives, recipe.search.limits)
     for trial in trials:
         if trial.state == "running" and trial.run_id:
             tracker.tag(trial.run_id, {"state": "stopped"})
             tracker.end(trial.run_id, "KILLED")
+    if record.baseline is None and record.baseline_run_id is not None:
+        tracker.end(record.baseline_run_id, "KILLED")
     if front:
         picture = sweep.folder / "front.svg"
         points = [p for t in trials if t.state in ("complete", "stopped") for p in t.points]
@@ -69,6 +74,57 @@ def finish(sweep: Sweep, recipe: Recipe, tracker: Tracker, state: str, progress:
         progress.say(f"MLflow lacks {what}; when it answers again, send them with: {sweep.command('resume')}")
     else:
         sweep.update(end_due=False)
+
+
+def _send_missing(sweep: Sweep, recipe: Recipe, tracker: Tracker) -> int:
+    """Write each ended trial whose run is missing in MLflow, or has not ended, from the study and the trial's folder.
+
+    Returns:
+        The number of trials that MLflow still lacks.
+    """
+    runs, record = tracker.trial_runs(sweep.record.run_id), sweep.record
+    # The last try of a number counts: the ones before it were interrupted.
+    attributes = {number_of(trial): trial.user_attrs for trial in sweep.told()}
+    ended = [t for t in sweep.trials() if t.state != "running" and "params" in attributes[t.number]]
+    if runs is None:
+        return len(ended)
+    inputs, late, left = _inputs(sweep, recipe), dict(record.runs), 0
+    for trial in ended:
+        refused = trial.state == "refused"
+        run = runs.get(trial_run_name(sweep, trial.number) + " refused" * refused)
+        run_id = None if run is None else str(run.info.run_id)
+        if run is None or run.info.status not in (("KILLED",) if refused else ("FINISHED", "FAILED")):
+            before = tracker.failures
+            run_id = _send(sweep, tracker, trial, attributes[trial.number], inputs, run_id)
+            left += tracker.failures > before
+        if run_id is not None and run_id != trial.run_id:
+            late[trial.number] = run_id
+    if late != record.runs:
+        sweep.update(runs=late)
+    return left
+
+
+def _send(
+    sweep: Sweep,
+    tracker: Tracker,
+    trial: TrialRecord,
+    attributes: dict[str, Any],
+    inputs: list[DatasetInput],
+    run_id: str | None,
+) -> str | None:
+    """Write what the run `run_id` of a trial lacks, or a new run; return its id, None if MLflow did not take it."""
+    if trial.state == "refused":
+        return open_refused_run(tracker, sweep, trial.number, trial.params, trial.reason or "", run_id)
+    spec = trial.spec
+    run = open_trial_run(tracker, sweep, trial.number, trial.params, spec, inputs, run_id)
+    run.epochs(by_epoch(attributes.get("epochs", [])))
+    outcome: TrialResult | str = trial.reason or "failed"
+    if trial.state in ("complete", "stopped") and trial.ledger is not None:
+        kept = tuple(EpochResult(point.epoch, point.metrics) for point in trial.points)
+        stopped = trial.reason if trial.state == "stopped" else None
+        outcome = TrialResult(trial.metrics, trial.ledger, attributes.get("tags", {}), kept, stopped)
+    run.close(spec, sweep.trial_folder(trial.number), outcome, trial.state, told_before=True)
+    return run.run_id
 
 
 def write_missing_end(sweep: Sweep, progress: Progress) -> None:

@@ -46,8 +46,8 @@ from sweeps.text.signals import BY_CTRL_C, exit_code, stopped_by
 from sweeps.tracking.job_run import corpus_inputs
 from sweeps.tracking.run_note import first_note, trials_view
 from sweeps.tracking.run_tags import environment_tags, flat
-from sweeps.tracking.store import check_store
-from sweeps.tracking.tracker import Tracker
+from sweeps.tracking.store import check_store, wrong_store
+from sweeps.tracking.tracker import Figures, Tracker
 from trainables.config import TrialSpec
 from trainables.corpora import load_corpus
 from trainables.corpora.overlap import check_public
@@ -137,24 +137,7 @@ def _check_budget(sweep: Sweep, recipe: Recipe, units: int, trials: int, uri: st
 
 def _begin(tracker: Tracker, sweep: Sweep, recipe_name: str, recipe: Recipe, plan: Plan | None, wanted: int) -> None:
     """Open the sweep's own MLflow run, and write the sweep's recipe and record."""
-    run_id = tracker.start(
-        sweep.name,
-        params=flat(recipe.model_dump(mode="json", exclude={"space", "description"})),
-        tags={
-            **environment_tags(),
-            "role": "sweep",
-            "sweep": sweep.name,
-            "recipe": recipe_name,
-            "corpus": recipe.corpus.name,
-            "model": recipe.model.kind,
-            "method": ", ".join(recipe.methods),
-            "state": "running",
-        },
-        note=first_note(sweep, recipe),
-    )
-    if run_id is None:
-        raise UserError(f"tracking-uri = {redacted(tracker.uri)!r} takes no runs; allowed: a store that can be written")
-    tracker.keep_view(sweep.name, trials_view(sweep.name, recipe))
+    run_id = _open_run(tracker, sweep, recipe_name, recipe)
     sweep.save_recipe(recipe)
     if plan is not None:
         plan.write(sweep.folder)
@@ -175,13 +158,59 @@ def _begin(tracker: Tracker, sweep: Sweep, recipe_name: str, recipe: Recipe, pla
     tracker.artifact(run_id, sweep.folder / "recipe.yaml")
 
 
+def _open_run(tracker: Tracker, sweep: Sweep, recipe_name: str, recipe: Recipe) -> str:
+    """Open the sweep's own MLflow run, and return its id.
+
+    Raises:
+        UserError: if the store does not take it.
+    """
+    run_id = tracker.start(
+        sweep.name,
+        params=flat(recipe.model_dump(mode="json", exclude={"space", "description"})),
+        tags={
+            **environment_tags(),
+            "role": "sweep",
+            "sweep": sweep.name,
+            "recipe": recipe_name,
+            "corpus": recipe.corpus.name,
+            "model": recipe.model.kind,
+            "method": ", ".join(recipe.methods),
+            "state": "running",
+        },
+        note=first_note(sweep, recipe),
+    )
+    if run_id is None:
+        raise UserError(f"tracking-uri = {redacted(tracker.uri)!r} takes no runs; allowed: a store that can be written")
+    tracker.keep_view(sweep.name, trials_view(sweep.name, recipe))
+    return run_id
+
+
+def _open_run_again(tracker: Tracker, sweep: Sweep) -> None:
+    """Open a new MLflow run of a sweep that MLflow has lost. `finish` writes its trials again."""
+    record, recipe = sweep.record, sweep.recipe
+    run_id = _open_run(tracker, sweep, record.recipe, recipe)
+    tracker.artifact(run_id, sweep.folder / "recipe.yaml")
+    for name, metrics in (("baseline", record.baseline), ("schema_only", record.schema_only)):
+        figures = {f"{name}_{key}": value for key, value in (metrics or {}).items() if key != "run_id"}
+        tracker.log(run_id, Figures(figures))
+    sweep.update(
+        run_id=run_id,
+        study=sweep.study_name(recipe),
+        runs={trial.number: None for trial in sweep.trials()},
+        baseline_run_id=None,
+        baseline_tracked=False,
+    )
+
+
 def resume_sweep(
     sweep: Sweep, progress: Progress, tracking_uri: str | None = None, part_of: str | None = None, more: int = 0
 ) -> Sweep:
     """Go on with a sweep that was stopped, whatever stopped it. Finished trials stay as they are.
 
+    What MLflow has lost is written again from the study and the trials' folders.
+
     Args:
-        tracking_uri: the MLflow store, if it has moved since or needs a password.
+        tracking_uri: the MLflow store, if it has moved since or needs a password. It must hold the sweep's run.
         part_of: see `start_sweep`.
         more: trials to run besides those that the sweep has or lacks.
 
@@ -192,12 +221,16 @@ def resume_sweep(
     """
     with progress.doing("reading the sweep"), driver_lock(sweep.folder, sweep.name):
         record, recipe = sweep.record, sweep.recipe
-        sweep.restore_ledgers()  # raises if the study has lost trials, which would otherwise run again
+        sweep.restore()  # raises if the study has lost trials, which would otherwise run again
         uri = check_store(tracking_uri) if tracking_uri is not None else record.tracking_uri
         artifacts = sweep.folder.parent / "mlflow-artifacts"
-        tracker = Tracker(uri, record.recipe, artifacts, progress.say, new=False)
-        if tracking_uri is not None:
-            tracker.check_holds(record.run_id)
+        tracker = Tracker(uri, record.recipe, artifacts, progress.say, new=tracking_uri is None)
+        if not tracker.holds(record.run_id):
+            if tracking_uri is not None:
+                raise wrong_store(uri, f"holds no run {record.run_id}")
+            progress.say(f"MLflow's store {redacted(uri)} has lost {sweep.name}: writing it again")
+            _open_run_again(tracker, sweep)
+            record = sweep.record
         moved = {"tracking_uri": redacted(uri)}  # saved only after all checks, so that a refusal changes nothing
         wanted = record.wanted
         if more:

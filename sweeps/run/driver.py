@@ -31,9 +31,9 @@ from sweeps.run.until import flat_front
 from sweeps.run.watch import notice
 from sweeps.store.picks import heading_of
 from sweeps.store.records import number_of
+from sweeps.store.study import back_up
 from sweeps.store.sweep import Sweep
 from sweeps.store.trial_file import FEATURES, digests
-from sweeps.tracking.backfill import SyncedRuns
 from sweeps.tracking.job_run import JobRun, corpus_inputs, open_refused_run, open_trial_run, trial_run_name
 from sweeps.tracking.tracker import Tracker
 from trainables.records.epochs import begin_folder, by_epoch, read_curve, read_ledger
@@ -103,7 +103,6 @@ class Driver(Searcher):
         self._inputs = corpus_inputs(recipe.baseline(), prepared.corpus, prepared.shadow, sweep)
         # The records are read once. Costs after that are added from the trials' reports.
         self._spent = Spent(sweep.records(study.get_trials(deepcopy=False)), sweep.record.baseline)
-        self._synced = SyncedRuns(sweep)
         self._asker = Asker(study, recipe)
         self._trials: dict[str, _Trial] = {}
         self._processes = 0  # trials that have run at once, at most: each has a process under Tune
@@ -265,22 +264,29 @@ class Driver(Searcher):
         tell_refusal(self._study, asked, refusal, run_id)
 
     def _begin(self, suggestion: Suggestion, asked: optuna.Trial) -> None:
-        """Write everything that `resume` needs if this process dies after this point."""
+        """Write everything that `resume` needs if this process dies after this point.
+
+        The study's copy is written before the trial's folder, so that it has every trial that has left a folder.
+        """
         asked.set_user_attr("params", suggestion.params)
+        self._back_up()
         folder = self._sweep.trial_folder(suggestion.number)
         begin_folder(folder)
         heading = heading_of(self._sweep.name, suggestion.number, suggestion.spec.training.epochs)
         write_yaml(suggestion.spec, folder / "config.yaml", f"{heading} Trains with: edp-sweep train config.yaml")
         self._show(suggestion.number, "waiting", suggestion.params)
 
+    def _back_up(self) -> None:
+        if self._recipe.search.study is None:  # another database has backups of its own
+            back_up(self._study, self._sweep.study_copy)
+
     def _start(self, trial: _Trial) -> None:
         """Open the trial's MLflow run. A trial whose process died starts again, and continues its run."""
         if trial.run is not None:
             return
-        s, known = trial.suggestion, trial.asked.user_attrs
+        s, run_id = trial.suggestion, None
         self._show(s.number, "running", s.params)
-        run_id = known.get("run_id")
-        if run_id is None and "retry_of" in known:
+        if "retry_of" in trial.asked.user_attrs:
             run_id = self._tracker.find(self._sweep.record.run_id, trial_run_name(self._sweep, s.number))
         about = (s.number, s.params, s.spec, self._inputs, run_id)
         trial.run = open_trial_run(self._tracker, self._sweep, *about, at_once=False)
@@ -299,7 +305,7 @@ class Driver(Searcher):
         self._progress.trial_epoch(trial.suggestion.number, epoch, metrics)
 
     def _end(self, trial: _Trial, outcome: Outcome) -> None:
-        """Write a trial's end to its folder, from which the study can be rebuilt, to the study, and to MLflow."""
+        """Write a trial's end to the study, to its copy, and to MLflow."""
         number, asked = trial.suggestion.number, trial.asked
         folder, result = self._sweep.trial_folder(number), outcome if isinstance(outcome, TrialResult) else None
         ledger, curve = result.ledger if result else read_ledger(folder), read_curve(folder)
@@ -313,14 +319,13 @@ class Driver(Searcher):
         ended = set_outcome(asked, outcome, ledger, curve, self._recipe.search.objectives)
         self._failures = [*self._failures, ended.failure] if ended.failure is not None else []
         self._study.tell(asked, ended.values, state=ended.state)
+        self._back_up()
         if result:
             discard_checkpoint(folder)
         if trial.run is not None:
             # An epoch that ended while this process or the trial's process died was not reported.
             trial.run.epochs({n: metrics for n, metrics in by_epoch(curve).items() if n not in trial.seen})
             trial.run.close(trial.suggestion.spec, folder, outcome, ended.name)
-            if trial.run.run_id is not None and trial.run.whole:
-                self._synced.add(number, trial.run.run_id)
         if result:
             self._show(number, ended.name, metrics=result.metrics, reason=result.stopped or "")
         else:

@@ -23,9 +23,6 @@ LOCK = "lock"
 _PATIENCE_S = 0.2
 """Seconds to wait for the lock: longer than `is_held` holds it while it looks."""
 
-_held: list[Path] = []
-"""Folders whose locks this process holds, the latest last."""
-
 
 @contextmanager
 def driver_lock(folder: Path, name: str) -> Iterator[None]:
@@ -54,11 +51,7 @@ def driver_lock(folder: Path, name: str) -> Iterator[None]:
         if not folder.is_dir():  # `claimed` in another process has just removed it
             raise UserError(f"name = {name!r} was given up by another process just now; allowed: another try")
         path.write_text(f"process {os.getpid()} on {socket.gethostname()}")
-        _held.append(folder)
-        try:
-            yield
-        finally:
-            _held.remove(folder)
+        yield
 
 
 @contextmanager
@@ -95,11 +88,6 @@ def one_at_a_time(folder: Path) -> Iterator[None]:
 def is_free(folder: Path) -> bool:
     """Return whether `folder` is missing, or holds at most the lock of a driver that died."""
     return not folder.exists() or (folder.is_dir() and {path.name for path in folder.iterdir()} <= {LOCK})
-
-
-def held_lock() -> Path | None:
-    """Return the folder whose lock this process took last and still holds."""
-    return _held[-1] if _held else None
 
 
 def is_held(folder: Path) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -56,6 +57,13 @@ class SweepRecord(Frozen):
     baseline_run_id: str | None = None
     baseline_tracked: bool = False
     """True once MLflow has everything about the baseline."""
+    runs: dict[int, str | None] = Field(default_factory=dict)
+    """MLflow runs that replace those that the study names, by trial: of an ended trial the study takes no new one.
+
+    None: MLflow has lost the run.
+    """
+    study: str | None = None
+    """The study's name, if MLflow's run of the sweep is not the first one, after which a shared study is named."""
     schema_only: Annotated[dict[str, Any], AfterValidator(_numbers)] | None = None
     """Metrics of the schema alone (`sweeps.run.schema_only`); None if it has no text."""
     error: str | None = None
@@ -203,12 +211,13 @@ class TrialAttributes(BaseModel):
 _STATES = {TrialState.COMPLETE: "complete", TrialState.RUNNING: "running"}
 
 
-def trial_record(trial: FrozenTrial, folder: Path, recipe: Recipe) -> TrialRecord:
+def trial_record(trial: FrozenTrial, folder: Path, recipe: Recipe, runs: Mapping[int, str | None]) -> TrialRecord:
     """Return the record of a study's trial.
 
     Args:
         folder: of the trial.
         recipe: of the sweep.
+        runs: MLflow runs that replace those that the study names, by trial (`SweepRecord.runs`).
 
     Raises:
         StudyGone: for attributes that no driver wrote.
@@ -218,8 +227,11 @@ def trial_record(trial: FrozenTrial, folder: Path, recipe: Recipe) -> TrialRecor
     except ValidationError as error:
         raise StudyGone(f"its study is broken (trial {trial.number}: {one_line(error)})") from None
     curve = told.epochs or read_curve(folder)
-    ledger = Ledger() if told.state == "refused" else known_ledger(folder, curve, told.digests.get(LEDGER))
-    shared: dict[str, Any] = {"params": told.params, "run_id": told.run_id, "recipe": recipe}
+    # A trial that was interrupted may be refused when its sweep goes on. Its steps count.
+    never_ran = told.state == "refused" and not folder.is_dir()
+    ledger = Ledger() if never_ran else known_ledger(folder, curve, told.digests.get(LEDGER))
+    run_id = runs.get(number_of(trial), told.run_id)
+    shared: dict[str, Any] = {"params": told.params, "run_id": run_id, "recipe": recipe}
     points = []
     for kept in told.points:
         last = kept is told.points[-1]

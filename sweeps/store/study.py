@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import os
+import shutil
+import sqlite3
+from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import optuna
@@ -16,6 +20,7 @@ from sweeps.store.sqlite_locks import StudyConnection, is_locked, may_be_whole
 from sweeps.store.storage import sqlite_file
 from sweeps.text.errors import missing_driver
 from sweeps.text.secrets import redacted
+from trainables.records.files import atomic_write
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)  # it logs every new study and every ended trial
 _checked = set[str]()
@@ -79,6 +84,34 @@ def read_study(url: str, name: str) -> list[FrozenTrial]:
         if may_be_whole(error, file) if file is not None else not no_tables:
             raise UserError(_not_now(error, url)) from None
         raise StudyGone(f"{file or url} cannot be read ({_reason(error, url)})") from None
+
+
+def back_up(study: optuna.Study, copy: Path) -> None:
+    """Replace the second copy of a study by SQLite's own backup of it, in one step. A study in memory has none.
+
+    Raises:
+        sqlite3.DatabaseError: if the study's file is damaged. The copy is then left as it is.
+    """
+    backend = getattr(study._storage, "_backend", None)
+    if backend is None:
+        return
+    with (
+        atomic_write(copy) as partial,
+        closing(backend.engine.raw_connection()) as source,
+        closing(sqlite3.connect(partial)) as target,
+    ):
+        # `backup` waits while the file is locked, and answers Ctrl-C only in its callback.
+        source.driver_connection.backup(target, progress=lambda *_: None)
+        if target.execute("PRAGMA quick_check(1)").fetchone() != ("ok",):
+            raise sqlite3.DatabaseError(f"{backend.url} is damaged; its copy {copy} is not")
+
+
+def restore(study: Path, copy: Path) -> None:
+    """Replace the file of a study that is gone by its copy."""
+    for end in ("-journal", "-wal", "-shm"):  # SQLite would apply what a dead process left to the new file
+        study.with_name(study.name + end).unlink(missing_ok=True)
+    with atomic_write(study) as partial:
+        shutil.copyfile(copy, partial)
 
 
 def _not_now(error: BaseException, url: str) -> str:

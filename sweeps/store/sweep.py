@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import functools
+import logging
 import os
 import re
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from optuna.trial import FrozenTrial, TrialState
 from pydantic import ValidationError
@@ -21,7 +23,7 @@ from sweeps.store.lock import is_free, is_held
 from sweeps.store.records import REPEATED, SweepRecord, TrialRecord, known_ledger, number_of, trial_record
 from sweeps.store.settings import check_settings
 from sweeps.store.storage import check_storage, relative_store, store_here
-from sweeps.store.study import StudyGone, read_study
+from sweeps.store.study import StudyGone, read_study, restore
 from sweeps.text.errors import one_line
 from sweeps.text.paths import check_name, is_name, sqlite_url
 from sweeps.text.secrets import HIDDEN, redacted
@@ -30,6 +32,9 @@ from trainables.records.epochs import LEDGER, write_ledger
 from trainables.records.files import BrokenFile, atomic_write, read_json
 
 RECORD, RECIPE = "sweep.json", "recipe.yaml"
+
+Used = TypeVar("Used")
+_note_once = functools.cache(logging.getLogger(__name__).warning)
 
 
 class Sweep:
@@ -48,6 +53,8 @@ class Sweep:
         self.folder = storage.resolve() / name
         self.cache = storage.resolve() / "cache"
         self.log = storage.resolve() / "logs" / f"{name}.log"
+        self.study_copy = self.folder / "study-copy.db"
+        """The second copy of `study.db`: before each trial's folder is made, and after each trial's end."""
 
     def __repr__(self) -> str:
         """Return the sweep's name, folder and state. It must not raise: debuggers and notebooks call it."""
@@ -164,19 +171,26 @@ class Sweep:
 
     def study_url(self, recipe: Recipe) -> str:
         """Return the URL of the study's database, without replacing its environment variables."""
-        return recipe.search.study or sqlite_url(self.folder / "study.db")
+        return recipe.search.study or sqlite_url(self._study_file)
+
+    @property
+    def _study_file(self) -> Path:
+        return self.folder / "study.db"
 
     def study_name(self, recipe: Recipe) -> str:
         """Return the study's name, unique in a database that several storage folders share."""
-        return self.name if recipe.search.study is None else f"{self.name}-{self.record.run_id[:8]}"
+        if recipe.search.study is None:
+            return self.name
+        record = self.record
+        return record.study or f"{self.name}-{record.run_id[:8]}"
 
     def trials(self) -> list[TrialRecord]:
         """Return all trials by number. A running trial of a sweep without a driver is `interrupted`.
 
         Raises:
-            UserError: if the study's database cannot be opened.
+            UserError: as `told`.
         """
-        records = self.records(self.told(self.recipe))
+        records = self._read(self.records)
         if not is_held(self.folder):
             records = [replace(r, state="interrupted") if r.state == "running" else r for r in records]
         return records
@@ -185,65 +199,85 @@ class Sweep:
         """Return the records of a study's trials that have started.
 
         Raises:
-            UserError: for attributes that no driver wrote.
+            StudyGone: for attributes that no driver wrote.
         """
         waiting = {number_of(trial) for trial in trials if trial.state == TrialState.WAITING}
-        found = [t for t in trials if t.state != TrialState.WAITING and t.user_attrs.get("state") != REPEATED]
         # An interrupted trial resumes as another trial of the study. The latest try of each number has the record.
-        own = [t for t in found if t.user_attrs.get("state") != "interrupted" or number_of(t) in waiting]
+        own = [t for t in _started(trials) if t.user_attrs.get("state") != "interrupted" or number_of(t) in waiting]
         own = list({number_of(t): t for t in own}.values())
-        try:
-            records = [trial_record(trial, self.trial_folder(number_of(trial)), self.recipe) for trial in own]
-        except StudyGone as broken:
-            raise self._gone(f"{broken}") from None
-        # The study lacks a run that MLflow took only after the trial had ended.
-        late = self.synced_runs()
-        records = [r if r.run_id else replace(r, run_id=late.get(r.number)) for r in records]
+        runs = self.record.runs
+        records = [trial_record(trial, self.trial_folder(number_of(trial)), self.recipe, runs) for trial in own]
         return sorted(records, key=lambda record: record.number)
 
-    def told(self, recipe: Recipe) -> list[FrozenTrial]:
+    def told(self) -> list[FrozenTrial]:
         """Return all trials as Optuna stores them; none if there is no study yet.
 
+        A study that is missing, broken or lacks trials that have left a folder is read from its copy, with one note.
+
         Raises:
-            UserError: if the study cannot be read, or lacks trials that have left a folder.
+            UserError: if neither can be read.
         """
-        folders = self.trial_folders()
+        return self._read(lambda trials: trials)
+
+    def _read(self, use: Callable[[list[FrozenTrial]], Used], *, restored: bool = False) -> Used:
+        """Return what `use` makes of the study's trials.
+
+        Args:
+            restored: whether to write a study that is gone again from its copy.
+        """
         try:
-            found = read_study(self.study_url(recipe), self.study_name(recipe))
+            return use(self._trials_in(self.study_url(self.recipe)))
         except StudyGone as gone:
-            if not folders and self.record.examples is None:
-                return []  # the study is not created yet
-            raise self._gone(f"{gone}, but trials were run") from None
-        if lacking := sorted(folders - {number_of(trial) for trial in found}):
+            if not self.trial_folders() and self.record.examples is None:
+                return use([])  # the study is not created yet
+            try:
+                found = use(self._trials_in(sqlite_url(self.study_copy)))
+            except StudyGone:
+                raise self._gone(f"{gone}") from None
+            _note_once(f"{gone}: its copy {self.study_copy.name} is read; `{self.command('resume')}` writes it again")
+            if restored:
+                restore(self._study_file, self.study_copy)
+            return found
+
+    def _trials_in(self, url: str) -> list[FrozenTrial]:
+        """Return the trials of the study in a database.
+
+        Raises:
+            StudyGone: also if it lacks trials that have left a folder.
+        """
+        found = read_study(url, self.study_name(self.recipe))
+        if lacking := sorted(self.trial_folders() - {number_of(trial) for trial in _started(found)}):
             some = ", ".join(map(str, lacking[:8])) + (", …" if len(lacking) > 8 else "")
-            raise self._gone(f"its study lacks trials that have left a folder ({some})")
+            raise StudyGone(f"its study lacks trials that have left a folder ({some})")
         return found
 
     def _gone(self, what: str) -> UserError:
-        place = self.recipe.search.study or self.folder / "study.db"
-        return UserError(f"name = {self.name!r}: {what}; allowed: {place} from a backup")
+        place = self.recipe.search.study
+        allowed = f"{self._study_file} from a backup" if place is None else f"{place} from its database's own backup"
+        return UserError(f"name = {self.name!r}: {what}; allowed: {allowed}")
 
     def trial_folders(self) -> set[int]:
         """Return the numbers of the trials' folders."""
         found = (self.folder / "trials").glob("*/")
         return {int(place.name) for place in found if re.fullmatch(r"0|[1-9]\d{0,8}", place.name)}
 
-    def restore_ledgers(self) -> None:
-        """Write the study's copy of a ledger to each folder that lacks its own: a copied storage folder may."""
-        for trial in self.told(self.recipe):
+    def restore(self) -> None:
+        """Write again what is gone: the study, from its copy, and the ledgers of which the study has a copy.
+
+        Raises:
+            UserError: as `told`.
+        """
+        self._read(self.records, restored=True)
+        for trial in self.told():
             copy, folder = trial.user_attrs.get("ledger"), self.trial_folder(number_of(trial))
             wrote = trial.user_attrs.get("digests", {}).get(LEDGER)
             if copy is not None and known_ledger(folder, trial.user_attrs.get("epochs", []), wrote) is None:
                 write_ledger(Ledger.model_validate_json(copy), folder)
 
-    def synced_runs(self) -> dict[int, str]:
-        """Return the MLflow run ids of the trials that MLflow has completely, by number (`sweeps.tracking.backfill`).
 
-        Raises:
-            BrokenFile: if the file is incomplete.
-        """
-        path = self.folder / "tracked.json"
-        return read_json(path, dict[int, str]) if path.exists() else {}
+def _started(trials: list[FrozenTrial]) -> list[FrozenTrial]:
+    """Return the trials that have begun to run, or were refused."""
+    return [t for t in trials if t.state != TrialState.WAITING and t.user_attrs.get("state") != REPEATED]
 
 
 def all_sweeps(storage: Path) -> list[Sweep]:

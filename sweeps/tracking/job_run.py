@@ -142,9 +142,13 @@ class JobRun:
             self.tracker.artifact(self.run_id, file, folder)
 
     def end(self, tags: Mapping[str, str], status: str = "FINISHED") -> None:
-        """Set the run's last tags, `state` among them, and end it: FINISHED, FAILED or KILLED."""
+        """Set the run's last tags, `state` among them, and end it: FINISHED, FAILED or KILLED.
+
+        A trial's run that lacks something is left RUNNING: `sweeps.commands.finish` sends it again.
+        """
         self.flush(tags)
-        self.tracker.end(self.run_id, status)
+        if self.whole or self._trial is None:
+            self.tracker.end(self.run_id, status)
 
     def __enter__(self) -> Self:
         return self
@@ -197,9 +201,15 @@ def trial_run_name(sweep: Sweep, number: int) -> str:
     return f"{sweep.name}-{number:03d}"
 
 
-def open_refused_run(tracker: Tracker, sweep: Sweep, number: int, params: dict[str, Any], reason: str) -> str | None:
-    """Create the run of a refused configuration, with the reason, and end it; return its id."""
-    run_id = tracker.start(
+def open_refused_run(
+    tracker: Tracker, sweep: Sweep, number: int, params: dict[str, Any], reason: str, run_id: str | None = None
+) -> str | None:
+    """Create the run of a refused configuration, with the reason, and end it; return its id.
+
+    Args:
+        run_id: of a run that exists, and has not ended.
+    """
+    run_id = run_id or tracker.start(
         f"{trial_run_name(sweep, number)} refused",
         params={"trial": number, **params},
         tags=environment_tags()

@@ -12,16 +12,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from mlflow.entities import Dataset, DatasetInput, Metric, Param, Run, RunTag
+from mlflow.entities import Dataset, DatasetInput, LifecycleStage, Metric, Param, Run, RunTag
 from mlflow.exceptions import MlflowException
 from mlflow.store.artifact.artifact_repo import ArtifactRepository
 from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
 
 from sweeps.text.secrets import redacted
-from sweeps.tracking.dead_runs import end_dead_runs, owner_tags
 from sweeps.tracking.experiment import TROUBLE, is_server, open_experiment
 from sweeps.tracking.run_tags import NOTE, charted, infinite, person, source_tags
-from sweeps.tracking.store import reason_of, refusal, settled_uri, wrong_store
+from sweeps.tracking.store import reason_of, refusal, settled_uri
 
 _PAUSE_S = 20.0
 """Seconds without a call after a failed one, so that a dead store does not slow the sweep down."""
@@ -34,6 +33,8 @@ _START = "edp_sweep.start"
 
 _BATCH = 1000
 """Metrics that MLflow takes in one request, at most."""
+_MOST_RUNS = 50_000
+"""Runs that MLflow returns in one request, at most."""
 
 Sent = TypeVar("Sent")
 
@@ -61,7 +62,7 @@ class Figures:
 class Tracker:
     """A writer of the runs of one experiment.
 
-    A failed call is counted and reported once, and `sweeps.tracking.backfill` resends its content. The study and the
+    A failed call is counted and reported once, and `sweeps.commands.finish` resends its content. The study and the
     sweep's folder are the truth, so a store that is away for an hour must not end a sweep.
 
     Args:
@@ -89,26 +90,24 @@ class Tracker:
     ) -> None:
         self.uri = uri = settled_uri(None, uri)
         self.client, self.experiment_id = open_experiment(uri, experiment, artifacts, new=new)
-        self._storage, self._is_server = artifacts.parent, is_server(uri)
+        self._is_server = is_server(uri)
         self.failures = 0
         self._places: dict[str, str] = {}  # where the artifacts of the open runs are
         self._say, self._quiet_until, self._failing = say, 0.0, False
-        with suppress(*TROUBLE):
-            for run_id in end_dead_runs(self.client, self._storage):
-                say(f"MLflow run {run_id} is ended as KILLED: the process that started it has died")
 
-    def check_holds(self, run_id: str) -> None:
-        """Raise if the store does not hold this run, since it is then another sweep's.
+    def holds(self, run_id: str) -> bool:
+        """Return True if the store holds this run, and no one has deleted it.
 
         Raises:
-            UserError: naming the store.
+            UserError: if the store does not answer.
         """
         try:
-            self.client.get_run(run_id)
+            stage: str = self.client.get_run(run_id).info.lifecycle_stage
         except TROUBLE as error:
             if getattr(error, "error_code", None) != "RESOURCE_DOES_NOT_EXIST":
                 raise refusal(self.uri, error) from None
-            raise wrong_store(self.uri, f"holds no run {run_id}") from None
+            return False
+        return stage == LifecycleStage.ACTIVE
 
     def start(
         self,
@@ -129,7 +128,7 @@ class Tracker:
         word = uuid.uuid4().hex
 
         def send() -> str:
-            every = {**tags, **nesting, **described, **owner_tags(self._storage), **source_tags()}
+            every = {**tags, **nesting, **described, **source_tags()}
             every |= {"mlflow.user": person(), _START: word}
             try:
                 run: Run = self.client.create_run(self.experiment_id, _now(), run_name=name, tags=every)
@@ -269,7 +268,7 @@ class Tracker:
             self.client.update_run(run, status="RUNNING")
 
         self._on_run(run_id, send)
-        self.tag(run_id, {"state": "running", **owner_tags(self._storage)})
+        self.tag(run_id, {"state": "running"})
 
     def end(self, run_id: str | None, status: str = "FINISHED") -> None:
         """End a run: FINISHED, FAILED or KILLED."""
@@ -284,6 +283,12 @@ class Tracker:
         wanted = f"tags.`mlflow.parentRunId` = '{parent}' and attributes.run_name = '{name}'"
         found = self._sent(lambda: self.client.search_runs([self.experiment_id], wanted, max_results=1))
         return str(found[0].info.run_id) if found else None
+
+    def trial_runs(self, parent: str) -> dict[str, Run] | None:
+        """Return the runs of trials below `parent` by name; None if the store does not answer."""
+        wanted = f"tags.`mlflow.parentRunId` = '{parent}' and tags.role = 'trial'"
+        found = self._sent(lambda: self.client.search_runs([self.experiment_id], wanted, max_results=_MOST_RUNS))
+        return None if found is None else {str(run.info.run_name): run for run in found}
 
     def delete_strays(self, parent: str, known: Collection[str]) -> None:
         """Delete running trials below `parent` whose ids are not `known`: their creation was answered too late."""

@@ -29,7 +29,6 @@ import numpy as np
 from optuna.trial import FrozenTrial, create_trial
 
 from dashboards.pareto.source import Source
-from sweeps.config.recipe import Recipe
 from sweeps.store.sweep import Sweep
 from tests.benchmarks.machine import machine, versions
 from tests.dashboards.conftest import CHROMIUM, QUIET
@@ -99,10 +98,10 @@ class Grown(Sweep):
         super().__init__(storage, "made")
         self._trials = trials
 
-    def told(self, recipe: Recipe) -> list[FrozenTrial]:
+    def _trials_in(self, url: str) -> list[FrozenTrial]:
         """Return the made-up trials."""
         if not hasattr(self, "_told"):
-            rng, made = np.random.default_rng(0), super().told(recipe)
+            rng, made = np.random.default_rng(0), super()._trials_in(url)
             self._told = [_with_noise(made[i % len(made)], i, rng) for i in range(self._trials)]
         return self._told
 

@@ -135,7 +135,7 @@ def test_the_csv_has_a_row_for_each_candidate_with_its_place(found: Snapshot) ->
 
 def test_importance_slices_and_hypervolume_are_those_of_the_study(source: Source, found: Snapshot) -> None:
     recipe = source.sweep.recipe
-    trials, objectives = source.sweep.told(recipe), recipe.search.objectives
+    trials, objectives = source.sweep.told(), recipe.search.objectives
     shares = importances(trials, objectives)
     assert set(shares) == set(objectives)
     for by_setting in shares.values():
@@ -168,7 +168,7 @@ def test_an_infinite_epsilon_is_as_bad_as_the_worst_that_is_not() -> None:
 
 
 def test_of_too_few_trials_nothing_is_said(source: Source) -> None:
-    trials, objectives = source.sweep.told(source.sweep.recipe), source.sweep.recipe.search.objectives
+    trials, objectives = source.sweep.told(), source.sweep.recipe.search.objectives
     assert importances(trials[:3], objectives) == {}
     assert hypervolumes(trials[:1], objectives) == []
     for chart in (importance_chart({}, "light"), progress_chart([], objectives, "dark")):

@@ -32,8 +32,6 @@ WRITTEN = {
     "ledger.json",
     "model.pt",
     "pretraining.json",
-    "tracked.json",
-    "trial.json",
 }
 """Files that the product writes, named without their folder."""
 

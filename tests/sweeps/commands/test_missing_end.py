@@ -31,8 +31,7 @@ def died(tmp_path: Path) -> Callable[[], Sweep]:
     storage.mkdir()
     with driver_lock(storage / "one", "one"):
         sweep = sweep_of(storage, "one", 3, state=None)
-    (sweep.folder / "tracked.json").unlink()  # it died before MLflow had the trials' ends, too
-    for trial in sweep.trials():
+    for trial in sweep.trials():  # it died before MLflow had the trials' ends, too
         _client(storage).update_run(trial.run_id, status="RUNNING")
     shutil.copytree(storage, kept)
 

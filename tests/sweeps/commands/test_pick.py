@@ -233,6 +233,7 @@ def test_a_training_of_what_was_picked_belongs_to_the_sweeps_epsilon(tmp_path: P
     assert epsilon_of_sweep(sweep, sweep.trials()) is None, "unknown is never small"
     assert "the ledger of train-picked-1 is missing" in cost_line(sweep, sweep.trials())
     (sweep.folder / "study.db").rename(sweep.folder / "gone.db")
+    sweep.study_copy.unlink()
     assert origin_of(tmp_path / "picked.yaml", tmp_path / "runs") == origin, "what cannot be read is not left out"
     picked = (tmp_path / "picked.yaml").read_text()
     for above in ("\ufeff", "---\n", "\n", "# mine\n"):

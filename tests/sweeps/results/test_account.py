@@ -115,6 +115,8 @@ def test_a_lost_ledger_makes_the_total_a_lower_bound(tmp_path: Path) -> None:
     assert account.everything(DELTA) == pytest.approx(composed(2), rel=1e-4)
     assert account.uncounted == ["s: the ledger of trial 1 is missing, broken or incomplete"]
     (sweep.folder / "study.db").unlink()
+    assert len(only(tmp_path).uncounted) == 1, "its copy is read"
+    sweep.study_copy.unlink()
     assert only(tmp_path).everything(DELTA) == pytest.approx(composed(2), rel=1e-4), "the ledgers are there"
     assert "its study cannot be read" in only(tmp_path).uncounted[0]
     (sweep.folder / "recipe.yaml").write_text("broken: [")

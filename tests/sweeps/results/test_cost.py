@@ -42,7 +42,7 @@ def test_a_driver_counts_what_it_hears_of_and_reads_the_study_no_more(
     first.tell("before", result(**_costs(HOUR)), Ledger(), [])
     made.update(baseline=METRICS | _costs(HOUR / 4))
     driver = studies.driver(made, recipe)
-    for name in ("records", "told", "synced_runs"):
+    for name in ("records", "told", "_read"):
         monkeypatch.setattr(Sweep, name, None)  # nothing that reads them works from here on
     search, reported = ToldTrials(driver), {"valid_ser": 0.5}
     assert search.ask("runs") is not None

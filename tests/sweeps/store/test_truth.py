@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import shutil
 import sqlite3
 from collections.abc import Callable
@@ -25,8 +26,18 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def storage(made: Path, tmp_path: Path) -> Path:
+def with_copy(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A storage folder whose studies have their second copies."""
+    monkeypatch.setattr("sweeps.store.sweep._note_once", logging.getLogger("sweeps.store").warning)
     return shutil.copytree(made, tmp_path / "runs")
+
+
+@pytest.fixture
+def storage(with_copy: Path) -> Path:
+    """A storage folder whose studies have no second copies."""
+    for copy in with_copy.glob("*/study-copy.db"):
+        copy.unlink()
+    return with_copy
 
 
 def _nothing(study: Path) -> None:
@@ -102,6 +113,27 @@ FAULTS: list[Callable[[Path], None]] = [
     _rows_of_another_kind,
     _fewer_trials,
 ]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_study_that_is_gone_is_read_from_its_copy_and_resume_writes_it_again(
+    fault: Callable[[Path], None], with_copy: Path, command: Command
+) -> None:
+    where = ("--storage", str(with_copy))
+    study, before = with_copy / "base" / "study.db", command("status", "base", "--json", *where)[1]
+    (study.parent / "study.db-journal").write_bytes(b"left by a dead process")
+    fault(study)
+    code, out, err = command("status", "base", "--json", *where)
+    assert (code, out) == (0, before), err
+    assert "study" in err
+    assert "its copy study-copy.db is read; `edp-sweep resume base" in err
+    if fault is _folder:
+        assert "study.db is a folder; allowed: a file, or nothing" in command("resume", "base", *where)[2]
+        return
+    code, _, err = command("resume", "base", *where)
+    assert code == 0, err
+    assert command("status", "base", "--json", *where) == (0, before, "")
 
 
 @pytest.mark.slow
