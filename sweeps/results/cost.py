@@ -18,7 +18,7 @@ from sweeps.config.canaries import covered_ledger, uncovered
 from sweeps.config.choice import chosen_in, chosen_on
 from sweeps.config.loading import load_config
 from sweeps.config.recipe import Recipe
-from sweeps.store.activities import CONFIRM
+from sweeps.store.journal import CONFIRM
 from sweeps.store.picks import final_trainings
 from sweeps.store.plans import plan_of, private_corpus
 from sweeps.store.records import TrialRecord, known_ledger

@@ -10,15 +10,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+from sweeps.store.activities import CHECKPOINT
+from sweeps.store.same_corpus import CorpusComparison, KnownCorpus
 
 from edp.accounting.composition import Composition
 from edp.accounting.gaussian import gaussian_epsilon, gaussian_mu
 from edp.ledger import Ledger
 from sweeps.config.spending import Spending, together
 from sweeps.results.account import CorpusAccount, accounts
-from sweeps.store.activities import CHECKPOINT
 from sweeps.store.picks import Origin, Pick, write_pick
-from sweeps.store.same_corpus import CorpusComparison, KnownCorpus
 from sweeps.store.sweep import Sweep
 from tests.support import studies, writers
 from tests.support.spending import FULL, training

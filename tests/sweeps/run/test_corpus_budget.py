@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
+from sweeps.run.corpus_budget import CorpusBudget, open_budget
 
 from edp.accounting.gaussian import gaussian_epsilon, gaussian_mu
 from edp.spec import UserError
@@ -16,7 +17,6 @@ from sweeps.commands.train import train
 from sweeps.config.loading import load_config, load_recipe, write_yaml
 from sweeps.config.spending import of_trials, together
 from sweeps.config.target_epsilon import planned
-from sweeps.run.corpus_budget import CorpusBudget, open_budget
 from sweeps.run.progress import Progress
 from sweeps.text.figures import epsilon_digits
 from tests.conftest import Command
