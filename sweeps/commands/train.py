@@ -39,7 +39,8 @@ from sweeps.text.terminal import print_line
 from sweeps.tracking.run_tags import flat, trial_tags
 from trainables.config import TrialSpec
 from trainables.corpora.types import Splits
-from trainables.records.job import TrialJob, TrialResult
+from trainables.records.epochs import read_ledger
+from trainables.records.job import TrialError, TrialJob, TrialResult, TrialStopped
 from trainables.records.pareto import Metrics
 
 if TYPE_CHECKING:
@@ -186,7 +187,13 @@ def train(
             progress.say(f"training {config}: {placed.line}; Ray's log: {made.log}")
             tags = trial_tags(made.name, spec) | {"role": "train", "trained_on": "+".join(trained_on)}
             with open_job(tracker, made.name, params=flat(spec.model_dump(mode="json")), tags=tags) as tracked:
-                result = _trained(spec, made, prepared, corpora, placed, tracked, progress, with_valid)
+                try:
+                    result = _trained(spec, made, prepared, corpora, placed, tracked, progress, with_valid)
+                except TrialStopped:
+                    raise
+                except TrialError:
+                    recorder.end(made.folder, read_ledger(made.folder))
+                    raise
                 recorder.end(made.folder, result.ledger, f"final model of {picked_of}" if parents else None)
                 tracked.close(spec, made.folder, result)
             examples = _examples(prepared, with_valid)

@@ -183,14 +183,15 @@ def _total(rows: Sequence[Row], delta: float, more: Sequence[Spending] = ()) -> 
 
 
 def accounts(storage: Path, wanted: CorpusSpec | None = None) -> list[CorpusAccount]:
-    """Return the accounts of all corpora in a storage folder, or of one, also if nothing was trained on it.
-
-    Raises:
-        UserError: if the files of `wanted` are gone and the journal does not have it.
-    """
+    """Return the accounts of all corpora in a storage folder, or of one, also if nothing was trained on it."""
     journal = whole_journal(storage)[0]
     if wanted is not None:
-        return [account_of(journal, corpus_of(wanted, journal.corpora, storage))]
+        try:
+            return [account_of(journal, corpus_of(wanted, journal.corpora, storage))]
+        except UserError as error:  # its files are gone, and the journal does not have it
+            account = account_of(journal, Corpus(id="", spec=wanted, digest=""))
+            account.uncounted.append(f"{wanted.name} could not be compared: {error}")
+            return [account]
     found: list[CorpusAccount] = []
     for used in dict.fromkeys(one.begin.corpus for one in journal.trainings.values()):
         if all(used != corpus.id for one in found for corpus in one.corpora) and used in journal.corpora:
