@@ -156,7 +156,7 @@ class MortalSweep:
         return (self.driver.said().splitlines() or [""])[-1]
 
     def is_whole(self) -> str:
-        """Return what is wrong with a sweep that has ended: a trial is lost, failed, trained or counted more than once."""
+        """Return what is wrong with a sweep that has ended: a trial is lost, failed, or trained or counted twice."""
         trials = Sweep.existing(self.runs.parent, self.runs.name).trials()
         if len(trials) != TRIALS:
             return f"fault: {len(trials)} trials"
