@@ -15,7 +15,6 @@ from rich.table import Table
 from edp.spec import UserError
 from sweeps.commands.console import busy, err, out, print_json
 from sweeps.commands.options import RUNS, Json, Storage
-from sweeps.store.older import whole_journal
 from sweeps.text.errors import one_line
 from sweeps.text.figures import enumerated, epsilon_cell, epsilon_digits
 from sweeps.text.paths import as_path
@@ -47,11 +46,12 @@ def account_command(
     if not storage.is_dir():
         raise UserError(f"storage = {str(storage)!r}: no such folder; allowed: the folder of sweeps")
     with busy("reading the journal, and composing"):
-        from sweeps.results.account import UNKNOWN, accounts
+        from sweeps.results.account import UNKNOWN, accounts, not_counted
+        from sweeps.store.journal import read_journal
 
         found = accounts(storage) if corpus is None else _of_corpus(corpus, storage)
         documents = [account_document(one, delta or one.delta) for one in found]
-        lost = [] if documents else whole_journal(storage)[0].lost
+        lost = [] if documents else not_counted(read_journal(storage))
     if as_json:
         print_json({"storage": str(storage), "corpora": documents, "lost": lost, "unknown": UNKNOWN})
         return
@@ -99,7 +99,6 @@ def account_document(account: CorpusAccount, delta: float) -> dict[str, Any]:
         "activities": [_row_document(row, delta) for row in account.rows],
         "without_privacy": account.without_privacy,
         "released_without_privacy": account.released_without_privacy,
-        "uncovered": account.uncovered,
         "uncounted": account.uncounted,
         "unnamed": account.unnamed,
         "epsilon_released": _total(account, account.released(delta)),
@@ -123,7 +122,6 @@ def _row_document(row: Row, delta: float) -> dict[str, Any]:
         "same_utterances": row.own,
         "trainings": len(row.private),
         "epsilon": row.epsilon(delta),
-        "lost": row.lost or None,
         "released": row.released,
         "models": row.models,
     }
@@ -152,7 +150,6 @@ def print_account(document: dict[str, Any], console: Console) -> None:
     lists = {
         "released without privacy:": document["released_without_privacy"],
         "without privacy (ε = ∞), and in no total unless released; do not release these:": document["without_privacy"],
-        "counted as ε = ∞; do not release these:": document["uncovered"],
         "not counted, so the totals are lower bounds:": document["uncounted"],
         "of a user who is in one of these too, the ε is larger (users are not named, or by another key):": (
             document["unnamed"] if of_users else []

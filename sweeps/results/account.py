@@ -14,11 +14,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from edp.accounting.composition import Composition
-from edp.ledger import Ledger
 from edp.spec import UserError
 from sweeps.config.spending import Spending, of_ledger, together, together_for_user, units_of
-from sweeps.store.journal import Corpus, Journal, Training, corpus_of, same_people, same_utterances
-from sweeps.store.older import whole_journal
+from sweeps.store.journal import Corpus, Journal, Training, corpus_of, read_journal, same_people, same_utterances
 from sweeps.text.figures import enumerated
 from trainables.config import CorpusSpec
 from trainables.corpora import is_generated
@@ -44,7 +42,7 @@ class Row:
     """False if the corpus shares users with that of the account, and no utterances."""
     spent: tuple[Spending, ...]
     infinite: int
-    """The number of private trainings whose noise guarantees nothing."""
+    """Private trainings whose noise guarantees nothing."""
     chose: bool
     """True if it chose the configuration of a released model."""
 
@@ -67,7 +65,7 @@ class Row:
     @property
     def private(self) -> list[Training]:
         """The trainings with privacy."""
-        return [one for one in self.trainings if one.ledger is None or one.ledger.private]
+        return [one for one in self.trainings if one.ledger.private]
 
     @property
     def models(self) -> list[str]:
@@ -84,20 +82,9 @@ class Row:
         return self.chose or bool(self.models)
 
     @property
-    def lost(self) -> str:
-        """What is unknown of its cost, in words; "" if nothing is."""
-        lost = [one.begin.part or "the training" for one in self.trainings if one.ledger is None]
-        return f"the ledger of {enumerated(lost, _MAX_NAMED)} is missing, broken or incomplete" if lost else ""
-
-    @property
-    def void(self) -> str | None:
-        """Why no ε covers it, in words; None if one does."""
-        return next((one.begin.void for one in self.trainings if one.begin.void is not None), None)
-
-    @property
     def without_privacy(self) -> list[str]:
         """Its trainings that have no ε, in words."""
-        plain = [one.begin.part for one in self.trainings if one.ledger is not None and not one.ledger.private]
+        plain = [one.begin.part for one in self.trainings if not one.ledger.private]
         words = list(dict.fromkeys(part or "training without privacy (sgd)" for part in plain))
         noise = f"{self.infinite} training{'s' * (self.infinite > 1)} whose noise guarantees nothing"
         return [*words, *([noise] if self.infinite else [])]
@@ -147,11 +134,6 @@ class CorpusAccount:
         """The names of what was released that no ε covers."""
         return [row.name for row in self.rows if row.own and row.released_without_privacy]
 
-    @property
-    def uncovered(self) -> list[str]:
-        """Private trainings that no ε covers, in words. They count as infinite."""
-        return [f"{row.name}: {row.void}" for row in self.rows if row.own and row.void is not None]
-
     def everything(self, delta: float, more: Sequence[Spending] = ()) -> float:
         """Return the ε of all rows together, and of `more` trainings on the corpus."""
         return _total(self.rows, delta, more)
@@ -184,7 +166,7 @@ def _total(rows: Sequence[Row], delta: float, more: Sequence[Spending] = ()) -> 
 
 def accounts(storage: Path, wanted: CorpusSpec | None = None) -> list[CorpusAccount]:
     """Return the accounts of all corpora in a storage folder, or of one, also if nothing was trained on it."""
-    journal = whole_journal(storage)[0]
+    journal = read_journal(storage)
     if wanted is not None:
         try:
             return [account_of(journal, corpus_of(wanted, journal.corpora, storage))]
@@ -215,17 +197,10 @@ def account_of(journal: Journal, corpus: Corpus) -> CorpusAccount:
         account.rows.append(Row(trainings, used, used.id in own, spent, infinite, group in chose))
     for row in account.rows:
         account.without_privacy += [f"{row.name}: {what}" for what in row.without_privacy if row.own]
-        account.uncounted += [f"{row.name}: {row.lost}"] if row.lost else []
         if not row.own and account.unit == "user" and any(one.user is None for one in row.spent):
             account.uncounted.append(f"{row.name}: the cost for a user who is in {row.corpus.spec.name} too is unknown")
     account.without_privacy += _read_as_public(journal, account.corpora)
-    account.uncounted += [*_not_compared(journal, account.corpora), *journal.unread, *journal.lost]
-    taken_in = sum(one.begin.taken_in for one in journal.trainings.values())
-    if taken_in:
-        account.uncounted.append(
-            f"{taken_in} training{'s' * (taken_in > 1)} of this storage folder came into its journal by their folders "
-            "alone; others whose folders were gone by then are unknown"
-        )
+    account.uncounted += [*_not_compared(journal, account.corpora), *not_counted(journal)]
     named = {one.key for one in account.corpora if one.users}
     account.unnamed = list(
         dict.fromkeys(
@@ -235,6 +210,13 @@ def account_of(journal: Journal, corpus: Corpus) -> CorpusAccount:
         )
     )
     return account
+
+
+def not_counted(journal: Journal) -> list[str]:
+    """Return what the journal lacks, in words."""
+    folders = enumerated(sorted(journal.older), _MAX_NAMED)
+    older = f"trainings that are older than the journal, or were copied here: {folders}"
+    return [*journal.lost, *([older] if journal.older else [])]
 
 
 def _chose(journal: Journal) -> set[str]:
@@ -252,9 +234,7 @@ def _spent(trainings: Iterable[Training]) -> tuple[tuple[Spending, ...], int]:
     """Return the costs of private trainings, and the number of those that have no finite ε."""
     spent, infinite = [], 0
     for one in trainings:
-        if one.begin.void is not None:
-            spent.append(of_ledger(Ledger(private=False)))
-        elif one.ledger is not None and one.ledger.private:
+        if one.ledger.private:
             try:
                 cost = of_ledger(one.ledger)
             except UserError:  # correlated noise whose steps have no price

@@ -22,6 +22,7 @@ from sweeps.store.journal import (
     End,
     Journal,
     Line,
+    Older,
     Release,
     What,
     corpus_of,
@@ -30,10 +31,9 @@ from sweeps.store.journal import (
     read_journal,
     write,
 )
-from sweeps.store.older import id_of, keep_ids, known_or_none, whole_journal
 from sweeps.text.figures import epsilon_digits
 from trainables.config import TrialSpec
-from trainables.records.epochs import LEDGER, begin_folder
+from trainables.records.epochs import LEDGER, begin_folder, read_ledger
 from trainables.records.journal import JOURNAL, locked, new_id, read_id, write_id
 
 CHECKPOINT = "checkpoint.pt"  # `trainables.training.checkpoint.NAME`, which imports PyTorch
@@ -84,7 +84,7 @@ class Recorder:
         if self._budget is None:
             return
         with notice("reading the corpus' account", self._say):
-            journal = whole_journal(self._storage)[0]
+            journal = read_journal(self._storage)
             self._describe(journal, new_key=True)
             why = self._refusal(journal, more, what, going_on)
         if why is not None:
@@ -109,16 +109,16 @@ class Recorder:
         with locked(self._storage) as handle:
             lines: list[Line] = []
             if first or self._budget is not None:
-                journal, older = whole_journal(self._storage)
+                journal = read_journal(self._storage)
                 corpus = self._describe(journal)
                 if plan.private and self._budget is not None:
                     own_folder = [folder] if folder is not None else []
                     why = self._refusal(journal, [of_training(spec, units)], part or "this training", own_folder)
                     if why is not None:
                         return why
-                keep_ids(self._storage, older)
-                lines = [line for _, line in older] + [corpus] * (corpus.id not in journal.corpora)
+                lines = [corpus] if corpus.id not in journal.corpora else []
                 if first:
+                    lines += [Older(folders=tuple(sorted(journal.older)))] if journal.older else []
                     self._join(journal)
             assert self._corpus is not None, "described above"
             own = f"{self._group}-{what}" if what == "baseline" else _id_for(folder)
@@ -183,7 +183,7 @@ class Recorder:
                 f"allowed: {JOURNAL} from a backup, or no budget"
             )
         for folder in going_on:
-            if (training := journal.trainings.get(id_of(folder, self._storage))) is not None:
+            if (training := journal.trainings.get(read_id(folder) or "")) is not None:
                 training.ledger = _beside_plan(training.ledger, folder)
         account = account_of(journal, self._describe(journal))
         for line in account.uncounted:
@@ -212,9 +212,9 @@ def _id_for(folder: Path | None) -> str:
     return own
 
 
-def _beside_plan(known: Ledger | None, folder: Path) -> Ledger | None:
+def _beside_plan(known: Ledger, folder: Path) -> Ledger:
     """Return what a training that goes on has cost beside its plan: lost steps, and all without a checkpoint."""
-    ledger = known_or_none(folder) or known
-    if ledger is None or not (folder / CHECKPOINT).is_file():
-        return ledger and ledger.executed
+    ledger = read_ledger(folder) or known
+    if not (folder / CHECKPOINT).is_file():
+        return ledger.executed
     return ledger.model_copy(update={"entries": (), "not_executed": (), "alpha_release": None})

@@ -80,12 +80,8 @@ class Begin(Frozen):
     """Digests of the corpora that it reads as public, by field."""
     unit: Unit
     delta: float
-    ledger: Ledger | None
-    """The planned ledger; None if a training from before the journal has lost its own."""
-    void: str | None = None
-    """Why no ε covers it, in words; None if one does."""
-    taken_in: bool = False
-    """True if the journal did not have it, and it was found by its folder."""
+    ledger: Ledger
+    """The planned ledger."""
 
 
 class End(Frozen):
@@ -115,6 +111,13 @@ class Release(Frozen):
     """`models:/NAME/VERSION`, or the reason why it counts as released."""
 
 
+class Older(Frozen):
+    """Folders of trainings that the journal did not have when this line was added: older ones, or copies."""
+
+    kind: Literal["older"] = "older"
+    folders: tuple[str, ...]
+
+
 class Lost(Frozen):
     """A remark that the journal had lost lines when this one was added."""
 
@@ -122,7 +125,7 @@ class Lost(Frozen):
     text: str
 
 
-Line = Corpus | Begin | End | Discarded | Release | Lost
+Line = Corpus | Begin | End | Discarded | Release | Older | Lost
 _LINE: TypeAdapter[Line] = TypeAdapter(Annotated[Line, Field(discriminator="kind")])
 
 
@@ -131,8 +134,8 @@ class Training:
     """What the journal says of one training."""
 
     begin: Begin
-    ledger: Ledger | None
-    """The ledger that it counts with; None if it is unknown."""
+    ledger: Ledger
+    """The ledger that it counts with."""
     models: list[str] = field(default_factory=list)
 
 
@@ -145,27 +148,28 @@ class Journal:
     trainings: dict[str, Training] = field(default_factory=dict)
     lost: list[str] = field(default_factory=list)
     """What is missing of the journal, in words."""
-    unread: list[str] = field(default_factory=list)
-    """Folders that it does not have and that cannot be read, with the reasons."""
+    older: set[str] = field(default_factory=set)
+    """Folders of trainings that it does not have."""
 
     def add(self, line: Line) -> None:
         """Add what one more line says."""
         if isinstance(line, Corpus):
             self.corpora[line.id] = line
+        elif isinstance(line, Older):
+            self.older.update(line.folders)
         elif isinstance(line, Lost):
             self.lost.append(line.text)
         elif isinstance(line, Begin):
-            known, ledger = self.trainings.get(line.id), line.ledger
-            if known is not None and known.ledger is not None and ledger is not None:
-                ledger = ledger.model_copy(update={"discarded": known.ledger.discarded})
-            self.trainings[line.id] = Training(line, ledger, known.models if known is not None else [])
+            known = self.trainings.get(line.id) or Training(line, Ledger())
+            ledger = line.ledger.model_copy(update={"discarded": known.ledger.discarded})
+            self.trainings[line.id] = Training(line, ledger, known.models)
         elif (training := self.trainings.get(line.id)) is None:
             self.lost.append(f"{JOURNAL}: the line that began training {line.id} is missing")
         elif isinstance(line, End):
             training.ledger = line.ledger
         elif isinstance(line, Release):
             training.models += [line.model] * (line.model not in training.models)
-        elif training.ledger is not None and len(line.ledgers) > len(training.ledger.discarded):
+        elif len(line.ledgers) > len(training.ledger.discarded):
             training.ledger = training.ledger.model_copy(update={"discarded": line.ledgers})
 
     def corpora_like(self, corpus: Corpus, same: Callable[[Corpus, Corpus], bool]) -> list[Corpus]:
@@ -179,8 +183,10 @@ class Journal:
 
 
 def read_journal(storage: Path) -> Journal:
-    """Return what the file says. Lines that cannot be read are among what is lost."""
-    found = Journal()
+    """Return what the file says, and which trainings it lacks. Lines that cannot be read are among what is lost."""
+    trained = ("train-*/", "*/trials/*/", f"*/{CONFIRM}/*/seed-*/")
+    folders = [one for where in trained for one in storage.glob(where) if (one / "config.yaml").is_file()]
+    found = Journal()  # the file is read last, so that it has what begins meanwhile
     if (noted := cut(storage)) is not None:
         found.lost.append(noted)
     path = storage / JOURNAL
@@ -190,6 +196,7 @@ def read_journal(storage: Path) -> Journal:
             found.add(_LINE.validate_json(line))
         except ValidationError:
             found.lost.append(f"{JOURNAL}: line {number} is cut or broken")
+    found.older |= {str(one.relative_to(storage)) for one in folders if read_id(one) not in found.trainings}
     return found
 
 
@@ -208,10 +215,7 @@ def now() -> str:
 
 
 def release(folder: Path, model: str) -> None:
-    """Record that the model in a folder was released: of a training, or of a kept epoch.
-
-    A training that the journal does not have yet is taken in with its releases later (`sweeps.store.older`).
-    """
+    """Record that the model in a folder was released: of a training that the journal has, or of a kept epoch of it."""
     place = folder.parent.parent if folder.parent.name == "epochs" else folder
     storage = next((one for one in place.absolute().parents if (one / JOURNAL).is_file()), None)
     if storage is not None and (name := read_id(place)) is not None:
