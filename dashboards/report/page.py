@@ -187,7 +187,7 @@ def _account(sweep: Sweep, delta: float) -> dict[str, Any]:
     """Return the ε of everything in the storage folder that was trained on the sweep's private corpus."""
     (found,) = accounts(sweep.folder.parent, private_corpus(sweep))
     return {
-        "epsilon": found.everything(delta),
+        "epsilon": found.everything(delta) or (None if found.uncounted else 0.0),
         "user": found.everything_user(delta) if found.unit != "user" else None,
         "uncounted": found.uncounted,
         "plain": found.without_privacy,

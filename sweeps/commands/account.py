@@ -175,15 +175,8 @@ def _table(document: dict[str, Any], heads: list[str]) -> Table:
             "began": f"{datetime.fromisoformat(one['began']):%Y-%m-%d %H:%M}",
             "corpus": one["corpus"],
             "trainings": str(one["trainings"]),
-            "ε": _cell(one),
+            "ε": epsilon_cell(one["epsilon"]),
         }
         released = "; ".join(one["models"]) or ("chose what was released" if one["released"] else "")
         table.add_row(*(cells[head] for head in heads), released)
     return table
-
-
-def _cell(one: dict[str, Any]) -> str:
-    """Return the ε of a row; with `≥` if it may be larger."""
-    if one["lost"] is None:
-        return epsilon_cell(one["epsilon"])
-    return f"≥ {epsilon_cell(one['epsilon'])}" if one["epsilon"] else "unknown"

@@ -85,8 +85,8 @@ class Recorder:
             return
         with notice("reading the corpus' account", self._say):
             journal = read_journal(self._storage)
-            self._describe(journal, new_key=True)
-            why = self._refusal(journal, more, what, going_on)
+            corpus = corpus_of(self._spec.corpus, journal.corpora, self._storage)
+            why = self._refusal(journal, corpus, more, what, going_on)
         if why is not None:
             raise UserError(why)
 
@@ -112,8 +112,8 @@ class Recorder:
                 journal = read_journal(self._storage)
                 corpus = self._describe(journal)
                 if plan.private and self._budget is not None:
-                    own_folder = [folder] if folder is not None else []
-                    why = self._refusal(journal, [of_training(spec, units)], part or "this training", own_folder)
+                    cost, own_folder = [of_training(spec, units)], [folder] if folder is not None else []
+                    why = self._refusal(journal, corpus, cost, part or "this training", own_folder)
                     if why is not None:
                         return why
                 lines = [corpus] if corpus.id not in journal.corpora else []
@@ -172,7 +172,9 @@ class Recorder:
         self._parents = tuple(dict.fromkeys(found))
         self._public = public_digests(self._spec)
 
-    def _refusal(self, journal: Journal, more: Sequence[Spending], what: str, going_on: Iterable[Path]) -> str | None:
+    def _refusal(
+        self, journal: Journal, corpus: Corpus, more: Sequence[Spending], what: str, going_on: Iterable[Path]
+    ) -> str | None:
         """Return the message of `check`; None if the budget allows `more`."""
         assert self._budget is not None, "the callers ask only then"
         most = f"corpus.budget = (ε {self._budget.epsilon:g}, δ {self._budget.delta:g})"
@@ -185,7 +187,7 @@ class Recorder:
         for folder in going_on:
             if (training := journal.trainings.get(read_id(folder) or "")) is not None:
                 training.ledger = _beside_plan(training.ledger, folder)
-        account = account_of(journal, self._describe(journal))
+        account = account_of(journal, corpus)
         for line in account.uncounted:
             if line not in self._said:
                 self._say(f"corpus.budget: the account of {name} is a lower bound: {line}")
