@@ -139,7 +139,7 @@ def test_trainings_without_a_journal_are_never_nothing(tmp_path: Path, command: 
         (found,) = json.loads(command(*words)[1])["corpora"]
         return found["uncounted"], found["epsilon_of_everything"]
 
-    older = "trainings that are older than the journal, or were copied here: s/trials/0, train-one"
+    older = "trainings that are older than the journal, or were copied here: s/trials/0 and train-one"
     lost, total = said()
     assert (lost[0].startswith("account.jsonl has lost lines"), lost[1], total) == (True, older, None)
     assert not (tmp_path / JOURNAL).exists(), "a reader writes nothing"
