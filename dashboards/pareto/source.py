@@ -16,7 +16,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from dashboards.pareto.data import Snapshot, snapshot
 from edp.spec import UserError
-from sweeps.store.activities import CONFIRM
+from sweeps.store.journal import CONFIRM
 from sweeps.store.picks import NOTES, ORIGIN
 from sweeps.store.plans import RELEASE
 from sweeps.store.sweep import Sweep

@@ -26,6 +26,7 @@ from edp.spec import UserError
 from sweeps.config.loading import recipe_text
 from sweeps.config.recipe import Recipe
 from sweeps.registry.card import NEIGHBOURS, privacy_tags
+from sweeps.results.account import accounts
 from sweeps.results.confirmed import comparable, confirmed_runs, new_seeds, seeds_words
 from sweeps.results.cost import epsilon_of_sweep, epsilon_user_of_sweep, known, unknown_ledgers, what_counts
 from sweeps.results.front import hollow, pareto_front, tie_lines, ties
@@ -35,7 +36,6 @@ from sweeps.results.recommendation import leakage_of, recommended
 from sweeps.run.prepare import Prepared, locate
 from sweeps.store.plans import Plan, plan_of, private_corpus, released
 from sweeps.store.records import Point, TrialRecord
-from sweeps.store.same_corpus import KnownCorpus
 from sweeps.store.sweep import Sweep
 from sweeps.text.columns import HOLLOW, HOLLOW_WORDS, TPR, tpr_cell
 from sweeps.text.figures import (
@@ -54,7 +54,6 @@ from sweeps.text.figures import (
     utility_words,
 )
 from sweeps.text.paths import check_output, output
-from sweeps.tracking.remembered import tracked_accounts
 from sweeps.tracking.run_tags import environment_tags
 from sweeps.tracking.tracker import Tracker
 from trainables.config import BERTSpec, CLCSpec, CorpusSpec, TrialSpec
@@ -184,19 +183,18 @@ def _facts(
         "cost_of_sweep": math.nan if cost is None else cost,
         "unknown": unknown_ledgers(sweep, trials),
         "counted": what_counts(sweep),
-        "account": _account(sweep, tracker, subject.model.metrics["delta"]),
+        "account": _account(sweep, subject.model.metrics["delta"]),
         "costs": _costs(trials, baseline),
         "source": recipe_text(recipe if plan is None else plan.recipe),
         **_about_subject(sweep, recipe, plan, subject, epsilon_text(math.nan if cost is None else cost), tracker),
     }
 
 
-def _account(sweep: Sweep, tracker: Tracker, delta: float) -> dict[str, Any]:
+def _account(sweep: Sweep, delta: float) -> dict[str, Any]:
     """Return the ε of everything in the storage folder that was trained on the sweep's private corpus."""
-    wanted = KnownCorpus(private_corpus(sweep))
-    (found,) = tracked_accounts(sweep.folder.parent, tracker.uri, wanted=wanted)
+    (found,) = accounts(sweep.folder.parent, private_corpus(sweep))
     return {
-        "epsilon": found.everything(delta),
+        "epsilon": found.everything(delta) or (None if found.uncounted else 0.0),
         "user": found.everything_user(delta) if found.unit != "user" else None,
         "uncounted": found.uncounted,
         "plain": found.without_privacy,

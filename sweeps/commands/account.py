@@ -14,8 +14,7 @@ from rich.table import Table
 
 from edp.spec import UserError
 from sweeps.commands.console import busy, err, out, print_json
-from sweeps.commands.options import RUNS, Json, Storage, TrackingUri
-from sweeps.store.storage import chosen_tracking_uri
+from sweeps.commands.options import RUNS, Json, Storage
 from sweeps.text.errors import one_line
 from sweeps.text.figures import enumerated, epsilon_cell, epsilon_digits
 from sweeps.text.paths import as_path
@@ -26,7 +25,6 @@ from trainables.corpora import GENERATED, PUBLIC
 if TYPE_CHECKING:
     from sweeps.results.account import CorpusAccount, Row
 
-_KINDS = {"sweep": "sweep", "confirm": "confirm", "training": "train"}
 _UNITS = {"example": "one utterance", "micro_batch": "one micro-batch", "user": "one user"}
 
 
@@ -40,7 +38,6 @@ def account_command(
         typer.Option(help="δ of every ε; by default the smallest δ of the recipes that trained on the corpus"),
     ] = None,
     storage: Storage = RUNS,
-    tracking_uri: TrackingUri = None,
     as_json: Json = False,
 ) -> None:
     """Show the ε of everything that was ever trained on a corpus: what was released, and what was only looked at."""
@@ -48,32 +45,33 @@ def account_command(
         raise UserError(f"--delta = {delta:g}: allowed: a number between 0 and 1")
     if not storage.is_dir():
         raise UserError(f"storage = {str(storage)!r}: no such folder; allowed: the folder of sweeps")
-    uri = chosen_tracking_uri(tracking_uri, storage)
-    with busy("reading ledgers and MLflow, and composing"):
-        from sweeps.tracking.remembered import tracked_accounts
+    with busy("reading the journal, and composing"):
+        from sweeps.results.account import UNKNOWN, accounts, not_counted
+        from sweeps.store.journal import read_journal
 
-        if corpus is None:
-            found = tracked_accounts(storage, uri)
-        else:
-            found = _of_corpus(corpus, storage, uri)
+        found = accounts(storage) if corpus is None else _of_corpus(corpus, storage)
         documents = [account_document(one, delta or one.delta) for one in found]
+        lost = [] if documents else not_counted(read_journal(storage))
     if as_json:
-        print_json({"storage": str(storage), "corpora": documents})
+        print_json({"storage": str(storage), "corpora": documents, "lost": lost, "unknown": UNKNOWN})
         return
     for document in documents:
         print_account(document, out)
-    if not documents:
+    for line in lost:
+        print_line(err, f"the account of {storage} is unknown: {line}")
+    if documents:
+        print_line(out, UNKNOWN)
+    elif not lost:
         print_line(err, f"nothing was trained in {storage}")
 
 
-def _of_corpus(corpus: str, storage: Path, uri: str) -> list[CorpusAccount]:
+def _of_corpus(corpus: str, storage: Path) -> list[CorpusAccount]:
     """Return the accounts of the corpora that have a name in the recipes, or of the corpus at a path.
 
     Raises:
         UserError: if there is no such corpus.
     """
-    from sweeps.store.same_corpus import KnownCorpus
-    from sweeps.tracking.remembered import tracked_accounts
+    from sweeps.results.account import accounts
 
     try:
         here = as_path(corpus).exists()
@@ -81,8 +79,8 @@ def _of_corpus(corpus: str, storage: Path, uri: str) -> list[CorpusAccount]:
     except (UserError, ValidationError) as error:
         raise UserError(f"corpus = {one_line(error) if isinstance(error, ValidationError) else error}") from None
     if here or corpus in (*PUBLIC, *GENERATED):
-        return tracked_accounts(storage, uri, wanted=KnownCorpus(spec))
-    every = tracked_accounts(storage, uri)
+        return accounts(storage, spec)
+    every = accounts(storage)
     if not (named := [one for one in every if corpus in one.names]):
         names = sorted({name for one in every for name in one.names})
         raise UserError(
@@ -102,25 +100,30 @@ def account_document(account: CorpusAccount, delta: float) -> dict[str, Any]:
         "without_privacy": account.without_privacy,
         "released_without_privacy": account.released_without_privacy,
         "uncounted": account.uncounted,
-        "epsilon_released": account.released(delta),
-        "epsilon_user_released": account.released_user(delta),
-        "epsilon_of_everything": account.everything(delta),
-        "epsilon_user_of_everything": account.everything_user(delta),
+        "unnamed": account.unnamed,
+        "epsilon_released": _total(account, account.released(delta)),
+        "epsilon_user_released": _total(account, account.released_user(delta)),
+        "epsilon_of_everything": _total(account, account.everything(delta)),
+        "epsilon_user_of_everything": _total(account, account.everything_user(delta)),
     }
 
 
+def _total(account: CorpusAccount, epsilon: float | None) -> float | None:
+    """Return a total; None in place of a 0 that leaves something out."""
+    return None if epsilon == 0 and account.uncounted else epsilon
+
+
 def _row_document(row: Row, delta: float) -> dict[str, Any]:
-    one = row.activity
     return {
-        "kind": one.kind,
-        "name": one.name,
-        "began": datetime.fromtimestamp(one.began).astimezone().isoformat(timespec="seconds"),
-        "corpus": one.corpus.spec.name,
-        "trainings": one.trainings,
+        "kind": row.kind,
+        "name": row.name,
+        "began": datetime.fromisoformat(row.began).astimezone().isoformat(timespec="seconds"),
+        "corpus": row.corpus.spec.name,
+        "same_utterances": row.own,
+        "trainings": len(row.private),
         "epsilon": row.epsilon(delta),
-        "lost": one.lost or None,
         "released": row.released,
-        "models": list(row.models),
+        "models": row.models,
     }
 
 
@@ -135,14 +138,22 @@ def print_account(document: dict[str, Any], console: Console) -> None:
         "everything, also of what was only looked at": "of_everything",
     }
     for what, key in totals.items():
-        user = document[f"epsilon_user_{key}"] if document["unit"] != "user" else None
-        shown = [document[f"epsilon_{key}"], *([user] if user is not None else [])]
-        texts = ["∞" if math.isinf(epsilon) else f"{least}{epsilon_digits(epsilon, 4)}" for epsilon in shown]
+        shown = [document[f"epsilon_{key}"]]
+        if document["unit"] != "user" and (user := document[f"epsilon_user_{key}"]) is not None:
+            shown.append(user)
+        texts = [
+            "unknown" if one is None else "∞" if math.isinf(one) else f"{least}{epsilon_digits(one, 4)}"
+            for one in shown
+        ]
         print_line(console, f"ε of {what}: {'; of a user: '.join(texts)}")
+    of_users = document["unit"] == "user" or document["epsilon_user_of_everything"] is not None
     lists = {
         "released without privacy:": document["released_without_privacy"],
         "without privacy (ε = ∞), and in no total unless released; do not release these:": document["without_privacy"],
         "not counted, so the totals are lower bounds:": document["uncounted"],
+        "of a user who is in one of these too, the ε is larger (users are not named, or by another key):": (
+            document["unnamed"] if of_users else []
+        ),
     }
     for heading, lines in lists.items():
         for line in [heading, *(f"  {line}" for line in lines)] if lines else []:
@@ -159,20 +170,13 @@ def _table(document: dict[str, Any], heads: list[str]) -> Table:
         column.justify = "left"
     for one in document["activities"]:
         cells = {
-            "what": _KINDS[one["kind"]],
+            "what": one["kind"],
             "name": one["name"],
             "began": f"{datetime.fromisoformat(one['began']):%Y-%m-%d %H:%M}",
             "corpus": one["corpus"],
             "trainings": str(one["trainings"]),
-            "ε": _cell(one),
+            "ε": epsilon_cell(one["epsilon"]),
         }
         released = "; ".join(one["models"]) or ("chose what was released" if one["released"] else "")
         table.add_row(*(cells[head] for head in heads), released)
     return table
-
-
-def _cell(one: dict[str, Any]) -> str:
-    """Return the ε of a row; with `≥` if it may be larger."""
-    if one["lost"] is None:
-        return epsilon_cell(one["epsilon"])
-    return f"≥ {epsilon_cell(one['epsilon'])}" if one["epsilon"] else "unknown"

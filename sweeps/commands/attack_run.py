@@ -16,6 +16,7 @@ from sweeps.config.parts import MAX_REFERENCES
 from sweeps.results.front import pareto_front
 from sweeps.run.prepare import Prepared, encode_missing, open_corpora
 from sweeps.run.progress import Progress
+from sweeps.run.recorder import Recorder
 from sweeps.run.session import ray_session
 from sweeps.store.records import Point
 from sweeps.store.sweep import Sweep
@@ -112,6 +113,12 @@ def attack_in_session(
     shadow = ReferenceModel(
         reference_spec(target.spec, "sgd", _SHADOW_SEED), prepared.corpus, shadow_folder / "same_corpus.npz", None
     )
+    if any(not model.output.is_file() for model in (*reference_models, shadow)):
+        how = "without privacy" if kind == "sgd" else "as the attacked model, and without a ledger"
+        models = f"{references} reference models, trained {how}, and a shadow model"
+        part = f"{models}; their losses are kept, not their weights"
+        recorder = Recorder(target.sweep.folder, target.spec, functools.partial(print_line, console))
+        recorder.begin("attack", reference_spec(target.spec, "sgd", 0), part=part)
     train_references([*reference_models, shadow], target.resources, console)
     seen = predictions_of(target.spec, prepared.corpus, target.folder / "model.pt", target.resources)
     references_of = [model.output for model in reference_models]

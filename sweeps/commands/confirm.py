@@ -31,7 +31,7 @@ from sweeps.text.figures import LABELS_PUBLIC, epsilon_text, labels_field, measu
 from sweeps.text.terminal import figures_table, fitting, print_line
 from sweeps.tracking.run_tags import environment_tags, flat, trial_tags
 from trainables.config import TrialSpec
-from trainables.records.epochs import begin_folder
+from trainables.records.epochs import read_ledger
 from trainables.records.files import atomic_write, read_json
 from trainables.records.job import TrialError, TrialJob, TrialStopped
 from trainables.records.pareto import Metrics, deciding
@@ -176,8 +176,8 @@ def _seeded(spec: TrialSpec, seed: int) -> TrialSpec:
 def _train(sweep: Sweep, jobs: list[tuple[Point, TrialSpec, Path]], tracker: Tracker, progress: Progress) -> list[str]:
     """Run the trainings, as many at once as the cluster holds, and return the reasons of those that failed."""
     from sweeps.config.spending import of_training
-    from sweeps.run.corpus_budget import open_budget
     from sweeps.run.prepare import encode_missing, ensure_attack, num_privacy_units, open_corpora
+    from sweeps.run.recorder import Recorder
     from sweeps.run.resources import placement
     from sweeps.run.session import ray_session, side_by_side, worker_group
     from sweeps.run.watch import stall_reporter
@@ -185,10 +185,9 @@ def _train(sweep: Sweep, jobs: list[tuple[Point, TrialSpec, Path]], tracker: Tra
     recipe = sweep.recipe
     base = recipe.baseline()
     prepared, corpora = open_corpora(base, sweep.cache, sweep.folder, progress.say)
-    budget = open_budget(recipe.corpus, sweep.folder.parent, tracker.uri, progress.say, going_on=sweep.name)
-    if budget is not None:
-        units = num_privacy_units(base, prepared, corpora)
-        budget.check([of_training(spec, units) for _, spec, _ in jobs], f"{len(jobs)} trainings of confirm")
+    recorder, units = Recorder(sweep.folder, base, progress.say), num_privacy_units(base, prepared, corpora)
+    costs = [of_training(spec, units) for _, spec, _ in jobs]
+    recorder.check(costs, f"{len(jobs)} trainings of confirm", [folder for _, _, folder in jobs])
     with ray_session(sweep.log, progress.say):
         placed = placement(recipe.training, recipe.resources, recipe.search.model_copy(update={"concurrency": "auto"}))
         progress.say(f"{placed.line}; Ray's log: {sweep.log}")
@@ -208,6 +207,10 @@ def _train(sweep: Sweep, jobs: list[tuple[Point, TrialSpec, Path]], tracker: Tra
                 point, spec, folder = jobs[place]
                 shown.trial(place, "running", point.params, called=f"{point.name}, seed {spec.training.seed}")
                 job = TrialJob(spec, prepared.corpus, folder, prepared.attack, prepared.coins)
+                part = f"confirm {point.name}, seed {spec.training.seed}"
+                if (why := recorder.begin("confirm", spec, units=units, folder=folder, part=part)) is not None:
+                    shown.trial(place, "failed", reason=why)
+                    return why
                 try:
                     with _open(tracker, sweep, point, spec, folder, between.run_id) as tracked:
                         result = workers.run(job, _show(progress, tracked, place))
@@ -215,8 +218,10 @@ def _train(sweep: Sweep, jobs: list[tuple[Point, TrialSpec, Path]], tracker: Tra
                 except TrialStopped:
                     raise
                 except TrialError as error:
+                    recorder.end(folder, read_ledger(folder))
                     shown.trial(place, "failed", reason=str(error))
                     return f"trial {point.name}, seed {spec.training.seed}: {error}"
+                recorder.end(folder, result.ledger)
                 shown.trial(place, "complete", metrics=result.metrics)
                 found = {"seed": spec.training.seed, "run_id": tracked.run_id, "metrics": result.metrics}
                 with atomic_write(folder / "result.json") as partial:
@@ -261,11 +266,10 @@ def _show(progress: Progress, tracked: JobRun, place: int) -> OnEpoch:
 
 
 def _open(tracker: Tracker, sweep: Sweep, point: Point, spec: TrialSpec, folder: Path, above: str | None) -> JobRun:
-    """Make the folder of a training, write its configuration, and open its run below `above`."""
+    """Write the configuration of a training, and open its run below `above`."""
     from sweeps.store.picks import heading_of
     from sweeps.tracking.job_run import open_job
 
-    begin_folder(folder)
     heading = heading_of(sweep.name, point.trial, point.epoch, point.run_id)
     write_yaml(spec, folder / "config.yaml", f"{heading} Trains with: edp-sweep train config.yaml")
     shown = flat(spec.edp.model_dump(mode="json")) | flat(spec.training.model_dump(mode="json"), "training.")

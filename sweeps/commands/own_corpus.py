@@ -16,11 +16,10 @@ from sweeps.commands.console import busy, err
 from sweeps.commands.data import write_skeleton
 from sweeps.config.loading import load_recipe
 from sweeps.config.recipe import Recipe
-from sweeps.config.spending import of_trials, together
-from sweeps.store.same_corpus import KnownCorpus
+from sweeps.config.spending import of_trials
+from sweeps.results.account import accounts
 from sweeps.text.figures import epsilon_digits
 from sweeps.text.terminal import print_line
-from sweeps.tracking.remembered import tracked_accounts
 from trainables.config import BERTSpec
 from trainables.corpora import Splits, load_corpus
 from trainables.corpora.labels import TASKS, Task, labels_of
@@ -153,15 +152,14 @@ def _by_task(task: Task, layers: list[int]) -> list[str]:
     return settings if task == "joint" else [*settings, "search.proxy.schema=communication_slots"]
 
 
-def say_account(recipe: Recipe, units: int, storage: Path, tracking_uri: str) -> None:
+def say_account(recipe: Recipe, units: int, storage: Path) -> None:
     """Say the ε of all trainings on a corpus with a run of this recipe, if there were any in the storage folder."""
     if not storage.is_dir():
         return
-    (account,) = tracked_accounts(storage, tracking_uri, wanted=KnownCorpus(recipe.corpus))
-    before = [one for row in account.rows for one in row.spent]
-    if before or account.uncounted:
+    (account,) = accounts(storage, recipe.corpus)
+    if account.rows or account.uncounted:
         trials = 1 if recipe.search.plan is not None else recipe.search.trials
-        after = together([*before, *(of_trials(recipe, units, trials) or [])], recipe.edp.delta)
+        after = account.everything(recipe.edp.delta, of_trials(recipe, units, trials) or [])
         least = "at least " if account.uncounted else ""
         print_line(
             err,

@@ -16,7 +16,6 @@ from sweeps.config.loading import apply_overrides, load_config, load_recipe, wri
 from sweeps.config.recipe import Recipe, example_params
 from sweeps.run.progress import Progress
 from sweeps.store.lock import is_free
-from sweeps.store.storage import chosen_tracking_uri
 from sweeps.text.errors import one_line
 from sweeps.text.figures import epsilon_text, labels_field, measured
 from sweeps.text.paths import check_name, folder_name
@@ -65,7 +64,7 @@ def run_proxy(
     name = check_name("name", name or folder_name(stem))
     plan, settings = _plan(recipe, progress), [*overrides, *_search_settings(recipe)]
     if is_free(storage / name):  # the search itself reads the proxy corpus alone
-        _check_budget(recipe, plan.units, f"plan {name}", storage, tracking_uri, progress)
+        _check_budget(recipe, plan.units, storage / name, progress)
     sweep = searched(Sweep(storage, name), recipe_name, settings, tracking_uri, progress, part_of, plan)
     if plan_of(sweep) != plan:  # the search is the same for another private corpus
         raise _other_settings(sweep)
@@ -146,21 +145,17 @@ def _search_settings(recipe: Recipe) -> list[str]:
     return [*by_ser, "search.keep_epochs=1", "search.plan=null", corpus, "search.proxy=null"]
 
 
-def _check_budget(
-    recipe: Recipe, units: int, what: str, storage: Path, tracking_uri: str | None, progress: Progress
-) -> None:
+def _check_budget(recipe: Recipe, units: int, folder: Path, progress: Progress) -> None:
     """Raise if the account of the private corpus would pass its budget with one training at `edp.epsilon`.
 
     Raises:
         UserError: with the account, the cost and the budget.
     """
     from sweeps.config.spending import of_training
-    from sweeps.run.corpus_budget import open_budget
+    from sweeps.run.recorder import Recorder
 
-    uri = chosen_tracking_uri(tracking_uri, storage)
-    budget = open_budget(recipe.corpus, storage, uri, progress.say)
-    if budget is not None:
-        budget.check([of_training(at_target(recipe, units), units)], what)
+    recorder = Recorder(folder, recipe.baseline(), progress.say)
+    recorder.check([of_training(at_target(recipe, units), units)], f"plan {folder.name}")
 
 
 def release_chosen(

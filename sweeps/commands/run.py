@@ -29,7 +29,7 @@ from sweeps.commands.status import print_sweep, sweep_document
 from sweeps.config.loading import load_recipe, read_yaml, recipe_names, recipe_text
 from sweeps.run.progress import Progress
 from sweeps.store.lock import is_free
-from sweeps.store.storage import chosen_tracking_uri, share_storage, train_line
+from sweeps.store.storage import share_storage, train_line
 from sweeps.text.paths import folder_name, output
 from sweeps.text.terminal import command_line, print_line
 
@@ -155,7 +155,7 @@ def _fitted(
     name = name or folder_name(recipe.corpus.name)
     if is_free(storage / name):
         with busy("reading the corpus' account"):
-            say_account(recipe, units, storage, chosen_tracking_uri(tracking_uri, storage))
+            say_account(recipe, units, storage)
     return PRIVATE, chosen, name
 
 

@@ -23,10 +23,10 @@ from sweeps.config.spending import of_trials
 from sweeps.config.target_epsilon import check_batches
 from sweeps.run.address import check_address, ray_address
 from sweeps.run.capacity import check_memory
-from sweeps.run.corpus_budget import open_budget
 from sweeps.run.last_words import spoken_for
 from sweeps.run.prepare import Prepared, check_encoders, encode_missing, ensure_attack, num_privacy_units, open_corpora
 from sweeps.run.progress import Progress
+from sweeps.run.recorder import Recorder
 from sweeps.run.resources import Placement, placement
 from sweeps.run.schema_only import has_text, keep_schema_only
 from sweeps.run.session import interruptible, ray_session, stopping_jobs, worker_group
@@ -110,7 +110,7 @@ def start_sweep(
         units = num_privacy_units(recipe.baseline(), prepared, corpora)
         check_batches(trials, units)
         wanted = trials_that_run(recipe, recipe.search.trials, progress.say)
-        _check_budget(sweep, recipe, units, wanted, uri, progress)
+        _check_budget(sweep, recipe, units, wanted, [], progress)
         progress.step("starting Ray")
         with _ray(sweep, progress):
             progress.step("opening MLflow's store")
@@ -122,17 +122,21 @@ def start_sweep(
     return sweep
 
 
-def _check_budget(sweep: Sweep, recipe: Recipe, units: int, trials: int, uri: str, progress: Progress) -> None:
+def _check_budget(
+    sweep: Sweep, recipe: Recipe, units: int, trials: int, going_on: list[Path], progress: Progress
+) -> None:
     """Raise if the account of the corpus would pass its budget with so many more trials.
 
     Without a target ε their cost is not known, and the driver checks each trial.
 
+    Args:
+        going_on: folders of those of them that have begun.
+
     Raises:
         UserError: with the account, the cost and the budget.
     """
-    budget = open_budget(recipe.corpus, sweep.folder.parent, uri, progress.say, going_on=sweep.name)
-    if budget is not None:
-        budget.check(of_trials(recipe, units, trials) or [], f"sweep {sweep.name}")
+    recorder = Recorder(sweep.folder, recipe.baseline(), progress.say)
+    recorder.check(of_trials(recipe, units, trials) or [], f"sweep {sweep.name}", going_on)
 
 
 def _begin(tracker: Tracker, sweep: Sweep, recipe_name: str, recipe: Recipe, plan: Plan | None, wanted: int) -> None:
@@ -244,9 +248,11 @@ def resume_sweep(
         check_address(ray_address())
         progress.step("reading the corpora")
         prepared, corpora = open_corpora(recipe.baseline(), sweep.cache, sweep.folder, progress.say)
-        ended = sum(trial.state not in ("refused", "running", "interrupted") for trial in sweep.trials())
+        before = sweep.trials()
+        ended = sum(trial.state not in ("refused", "running", "interrupted") for trial in before)
+        going_on = [sweep.trial_folder(one.number) for one in before if one.state in ("running", "interrupted")]
         units = num_privacy_units(recipe.baseline(), prepared, corpora)
-        _check_budget(sweep, recipe, units, max(0, wanted - ended), uri, progress)
+        _check_budget(sweep, recipe, units, max(0, wanted - ended), going_on, progress)
         progress.step("starting Ray")
         with _ray(sweep, progress):
             placed = placement(recipe.training, recipe.resources, recipe.search)

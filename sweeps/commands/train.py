@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from edp.ledger import Ledger
 from edp.spec import UserError
 from sweeps.commands.console import err, load, out, print_json
 from sweeps.commands.options import (
@@ -39,13 +38,14 @@ from sweeps.text.terminal import print_line
 from sweeps.tracking.run_tags import flat, trial_tags
 from trainables.config import TrialSpec
 from trainables.corpora.types import Splits
-from trainables.records.epochs import write_ledger
-from trainables.records.job import TrialJob, TrialResult
+from trainables.records.epochs import read_ledger
+from trainables.records.job import TrialError, TrialJob, TrialResult, TrialStopped
 from trainables.records.pareto import Metrics
 
 if TYPE_CHECKING:
     from sweeps.registry.register import Registered
     from sweeps.run.prepare import Prepared
+    from sweeps.run.recorder import Recorder
     from sweeps.run.resources import Placement
     from sweeps.store.picks import Origin
     from sweeps.store.sweep import Sweep
@@ -137,8 +137,8 @@ def train(
     from sweeps.config.target_epsilon import check_batches
     from sweeps.registry.register import register
     from sweeps.run.capacity import check_memory
-    from sweeps.run.corpus_budget import open_budget
     from sweeps.run.prepare import check_encoders, num_privacy_units, open_corpora
+    from sweeps.run.recorder import Recorder
     from sweeps.run.resources import placement
     from sweeps.run.session import ray_session
     from sweeps.store.picks import Trained, now, origin_of, sweep_named_in
@@ -154,7 +154,8 @@ def train(
     check_memory([spec], spec.training.workers)
     when = f"{datetime.now():%Y%m%d-%H%M%S-%f}"
     origin = origin_of(config, storage)
-    if origin is None and (picked_of := sweep_named_in(config)) and not (storage / picked_of).is_dir():
+    picked_of = sweep_named_in(config)
+    if origin is None and picked_of is not None and not (storage / picked_of).is_dir():
         progress.say(
             f"{config} was picked from sweep {picked_of}, which is not in {storage} (--storage): this training is not "
             "counted in its ε"
@@ -165,9 +166,9 @@ def train(
     units = num_privacy_units(spec, prepared, corpora, with_valid)
     if not with_valid:
         check_batches([spec], units)
-    budget = open_budget(spec.corpus, storage, uri, progress.say, going_on=made.name)
-    if budget is not None:
-        budget.check([of_training(spec, units)], "this training")
+    parents = [picked_of] if picked_of is not None and spec.training.method != "sgd" else []
+    recorder = Recorder(made.folder, spec, progress.say, parents=parents, alone=True)
+    recorder.check([of_training(spec, units)], "this training", [made.folder])
     choice = _choice(origin, spec, storage, with_valid)
     if origin is not None and (spec.training.method == "sgd" or not _same_people(origin, spec, storage)):
         if spec.training.method != "sgd":
@@ -180,11 +181,18 @@ def train(
         with claimed(made.folder, made.name), ray_session(made.log, progress.say):
             placed = placement(spec.training, ResourcesSpec(), SearchSpec(concurrency=1))
             tracker = Tracker(uri, "train", storage / "mlflow-artifacts", progress.say)
-            _begin(made, spec, origin)
+            _begin(made, spec, origin, recorder, units)
             progress.say(f"training {config}: {placed.line}; Ray's log: {made.log}")
             tags = trial_tags(made.name, spec) | {"role": "train", "trained_on": "+".join(trained_on)}
             with open_job(tracker, made.name, params=flat(spec.model_dump(mode="json")), tags=tags) as tracked:
-                result = _trained(spec, made, prepared, corpora, placed, tracked, progress, with_valid)
+                try:
+                    result = _trained(spec, made, prepared, corpora, placed, tracked, progress, with_valid)
+                except TrialStopped:
+                    raise
+                except TrialError:
+                    recorder.end(made.folder, read_ledger(made.folder))
+                    raise
+                recorder.end(made.folder, result.ledger, f"final model of {picked_of}" if parents else None)
                 tracked.close(spec, made.folder, result)
             examples = _examples(prepared, with_valid)
             Trained(
@@ -276,12 +284,17 @@ def _examples(prepared: Prepared, with_valid: bool) -> int:
     return corpus.size("train") + (len(corpus.known("valid")) if with_valid else 0)
 
 
-def _begin(made: Sweep, spec: TrialSpec, origin: Origin | None) -> None:
-    """Write the files that the folder has before the training begins."""
+def _begin(made: Sweep, spec: TrialSpec, origin: Origin | None, recorder: Recorder, units: int) -> None:
+    """Write the files that the folder has before the training begins, and its begin in the account.
+
+    Raises:
+        UserError: if another process has spent the corpus' budget since it was checked.
+    """
     from sweeps.store.picks import write_origin
 
+    if (why := recorder.begin("train", spec, units=units, folder=made.folder)) is not None:
+        raise UserError(why)
     if not (made.folder / "config.yaml").exists():
-        write_ledger(Ledger(), made.folder)  # from now on, a folder without a ledger has lost it
         keep_corpora(made.folder, spec)
     write_yaml(spec, made.folder / "config.yaml")
     if origin is not None:
@@ -309,14 +322,15 @@ def _same_people(origin: Origin, spec: TrialSpec, storage: Path) -> bool:
 
     If it cannot be found out whether these are the same people, the answer is True.
     """
+    from sweeps.store.journal import corpus_of, read_journal, same_utterances
     from sweeps.store.plans import private_corpus
-    from sweeps.store.same_corpus import CorpusComparison, KnownCorpus
     from sweeps.store.sweep import Sweep
 
     try:
-        sweep = Sweep.existing(storage, origin.sweep)
-        known = KnownCorpus(private_corpus(sweep))
-        return CorpusComparison(sweep.cache).same(KnownCorpus(spec.corpus), known) is not False
+        known = read_journal(storage).corpora
+        other = corpus_of(private_corpus(Sweep.existing(storage, origin.sweep)), known, storage)
+        mine = corpus_of(spec.corpus, known | {other.id: other}, storage)
+        return same_utterances(mine, other) or other.id in mine.unknown
     except UserError:
         return True
 

@@ -21,6 +21,7 @@ from sweeps.registry.card import model_card, privacy_tags
 from sweeps.results.cost import choice_of, epsilon_of_sweep
 from sweeps.results.recommendation import picked_spec
 from sweeps.run.prepare import locate
+from sweeps.store import journal
 from sweeps.store.picks import Pick
 from sweeps.store.plans import plan_of
 from sweeps.store.records import Point
@@ -206,6 +207,7 @@ def register(
             (served / "model_card.md").write_text(f"# {name}\n\n{card}\n", encoding="utf-8")
             tags = privacy_tags(spec, metrics, cost, choice) | parts | {WEIGHTS: digest(bundle / "model.pt")}
             version = _new_version(tracker, name, served, run_id, place, tags, card, spec.training.epochs)
+            journal.release(folder, f"models:/{name}/{version}")
             tracker.client.set_registered_model_alias(name, alias, str(version))
         except (MlflowException, OSError) as error:
             reason = redacted(" ".join(str(error).split()), tracker.uri)[:200]

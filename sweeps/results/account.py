@@ -1,4 +1,4 @@
-"""The account of a corpus: the ε of everything in a storage folder that was ever trained on it.
+"""The account of a corpus: the ε of everything in a storage folder that was ever trained on it, by its journal.
 
 Two totals answer two readers. `released` is for a person who has the released models alone: it counts them, and all
 trials of the sweeps that chose their configurations, because a choice depends on what was not chosen. `everything` is
@@ -10,39 +10,89 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-import numpy as np
-
 from edp.accounting.composition import Composition
-from edp.ledger import Ledger
 from edp.spec import UserError
 from sweeps.config.spending import Spending, of_ledger, together, together_for_user, units_of
-from sweeps.store.activities import Activity, activities
-from sweeps.store.same_corpus import CorpusComparison, KnownCorpus
+from sweeps.store.journal import Corpus, Journal, Training, corpus_of, read_journal, same_people, same_utterances
 from sweeps.text.figures import enumerated
-from trainables.corpora.overlap import is_shared, pretrained_on, seen_by
+from trainables.config import CorpusSpec
+from trainables.corpora import is_generated
 
 DELTA = 5e-4
 """The δ of an account of trainings that name none: the recipes' default."""
+UNKNOWN = (
+    "It does not know other storage folders, trainings and registrations by other programs, and another corpus with "
+    "some of the same utterances that could not be compared."
+)
+"""What no account knows, in a sentence."""
+_MAX_NAMED = 5
+"""Trainings that a line names; it counts the others."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """One activity on the corpus, with its cost."""
+    """The trials of a sweep, its trainings with new seeds, or one training, with their cost."""
 
-    activity: Activity
+    trainings: Sequence[Training]
+    corpus: Corpus
+    own: bool
+    """False if the corpus shares users with that of the account, and no utterances."""
     spent: tuple[Spending, ...]
-    models: tuple[str, ...] = ()
-    """Its models that were released, in words."""
-    chose: bool = False
+    infinite: int
+    """Private trainings whose noise guarantees nothing."""
+    chose: bool
     """True if it chose the configuration of a released model."""
+
+    @property
+    def kind(self) -> str:
+        """`sweep`, `confirm` or `train`."""
+        kinds = {one.begin.what for one in self.trainings}
+        return "train" if "train" in kinds else "confirm" if "confirm" in kinds else "sweep"
+
+    @property
+    def name(self) -> str:
+        """The sweep's name, or that of the training's folder."""
+        return self.trainings[-1].begin.name
+
+    @property
+    def began(self) -> str:
+        """The time of its first training, ISO 8601."""
+        return min(one.begin.at for one in self.trainings)
+
+    @property
+    def private(self) -> list[Training]:
+        """The trainings with privacy."""
+        return [one for one in self.trainings if one.ledger.private]
+
+    @property
+    def models(self) -> list[str]:
+        """Its models that were released, in words."""
+        return [
+            f"{one.begin.part} as {model}" if one.begin.part else model
+            for one in self.trainings
+            for model in one.models
+        ]
 
     @property
     def released(self) -> bool:
         """True if its cost is part of a released model's."""
-        return bool(self.models) or self.chose
+        return self.chose or bool(self.models)
+
+    @property
+    def without_privacy(self) -> list[str]:
+        """Its trainings that have no ε, in words."""
+        plain = [one.begin.part for one in self.trainings if not one.ledger.private]
+        words = list(dict.fromkeys(part or "training without privacy (sgd)" for part in plain))
+        noise = f"{self.infinite} training{'s' * (self.infinite > 1)} whose noise guarantees nothing"
+        return [*words, *([noise] if self.infinite else [])]
+
+    @property
+    def released_without_privacy(self) -> bool:
+        """True if a model of it was released that no ε covers."""
+        return bool(self.models) and (self.infinite > 0 or not self.private)
 
     def epsilon(self, delta: float) -> float:
         """Return its ε, without trainings that have none."""
@@ -53,166 +103,163 @@ class Row:
 class CorpusAccount:
     """Everything that was trained on one corpus."""
 
-    corpus: KnownCorpus
-    names: list[str]
-    """Its names in the recipes."""
+    corpora: list[Corpus]
+    """The corpus, under all of its names."""
     rows: list[Row] = field(default_factory=list)
     without_privacy: list[str] = field(default_factory=list)
     """Trainings that have no ε, in words."""
-    released_without_privacy: list[str] = field(default_factory=list)
-    """Those of them that were released."""
-    """Private trainings that no ε covers, in words. They count as infinite."""
     uncounted: list[str] = field(default_factory=list)
     """What may have cost more than the totals say, in words. With any, the totals are lower bounds."""
+    unnamed: list[str] = field(default_factory=list)
+    """Names of other corpora whose users cannot be compared with those of this one."""
+
+    @property
+    def names(self) -> list[str]:
+        """Its names in the recipes."""
+        return list(dict.fromkeys(one.spec.name for one in self.corpora))
 
     @property
     def delta(self) -> float:
         """The smallest δ of its trainings' recipes."""
-        return min((row.activity.delta for row in self.rows), default=DELTA)
+        return min((one.begin.delta for row in self.rows for one in row.trainings), default=DELTA)
 
     @property
     def unit(self) -> str:
-        """The unit of the totals: that of all trainings, or an utterance if they differ."""
-        units = units_of(self._spent(self.rows))
+        """The unit of the totals: that of all trainings on the corpus, or an utterance if they differ."""
+        units = units_of(one for row in self.rows if row.own for one in row.spent)
         return units.pop() if len(units) == 1 else "example"
 
-    def everything(self, delta: float) -> float:
-        """Return the ε of all rows together."""
-        return together(self._spent(self.rows), delta)
+    @property
+    def released_without_privacy(self) -> list[str]:
+        """The names of what was released that no ε covers."""
+        return [row.name for row in self.rows if row.own and row.released_without_privacy]
+
+    def everything(self, delta: float, more: Sequence[Spending] = ()) -> float:
+        """Return the ε of all rows together, and of `more` trainings on the corpus."""
+        return _total(self.rows, delta, more)
 
     def released(self, delta: float) -> float:
         """Return the ε of what was released, and of what chose it."""
         if self.released_without_privacy:
             return math.inf
-        return together(self._spent(row for row in self.rows if row.released), delta)
+        return _total([row for row in self.rows if row.released], delta)
 
     def everything_user(self, delta: float) -> float | None:
         """Return `everything` for one user; None if the users of a training are unknown."""
-        return together_for_user(self._spent(self.rows), delta)
+        return together_for_user([one for row in self.rows for one in row.spent], delta)
 
     def released_user(self, delta: float) -> float | None:
         """Return `released` for one user; None if the users of a training are unknown."""
         if self.released_without_privacy:
             return math.inf
-        return together_for_user(self._spent(row for row in self.rows if row.released), delta)
-
-    @staticmethod
-    def _spent(rows: Iterable[Row]) -> list[Spending]:
-        return [one for row in rows for one in row.spent]
+        return together_for_user([one for row in self.rows if row.released for one in row.spent], delta)
 
 
-def accounts(
-    storage: Path,
-    *,
-    remembered: Sequence[Activity] = (),
-    registered: frozenset[str] = frozenset(),
-    going_on: str | None = None,
-    wanted: KnownCorpus | None = None,
-) -> list[CorpusAccount]:
-    """Return the accounts of all corpora in a storage folder, or of one.
-
-    Args:
-        remembered: activities whose folders are gone, and which MLflow remembers.
-        registered: MLflow runs and names of trainings whose models are in the registry.
-        going_on: see `sweeps.store.activities.activities`.
-        wanted: the corpus whose account is returned, also if nothing was trained on it; None: all.
-    """
-    here, unreadable = activities(storage, going_on)
-    every = [*here, *remembered]
-    comparison = CorpusComparison(storage.resolve() / "cache")
-    found: list[CorpusAccount] = []
-    seen: list[Activity] = []
-    for corpus in [wanted] if wanted is not None else [one.corpus for one in every]:
-        if any(one.corpus == corpus for one in seen):
-            continue
-        group, unknown = _activities_on(corpus, every, comparison)
-        seen += group
-        account = CorpusAccount(corpus, list(dict.fromkeys([corpus.spec.name, *(g.corpus.spec.name for g in group)])))
-        _fill(account, group, registered)
-        account.uncounted += unknown + [f"cannot be read: {what}" for what in unreadable]
-        account.without_privacy += _read_as_public(account, every, comparison)
-        account.without_privacy += _pretrained(account, storage, comparison)
-        found.append(account)
-    return found
+def _total(rows: Sequence[Row], delta: float, more: Sequence[Spending] = ()) -> float:
+    """Return the ε of rows and `more` together. If their unit is a user, what cost the same user elsewhere counts."""
+    every = [*(one for row in rows if row.own for one in row.spent), *more]
+    if units_of(every) == {"user"}:
+        elsewhere = [one for row in rows if not row.own for one in row.spent]
+        every += [replace(one, cost=one.user, unit="user") for one in elsewhere if one.user is not None]
+    return together(every, delta)
 
 
-def _activities_on(
-    corpus: KnownCorpus, every: list[Activity], comparison: CorpusComparison
-) -> tuple[list[Activity], list[str]]:
-    """Return the activities on a corpus by time, and in words those whose corpus could not be compared with it."""
-    group: list[Activity] = []
-    known, left = [corpus], list(every)
-    while more := [one for one in left if any(comparison.same(one.corpus, other) for other in known)]:
-        group += more
-        left = [one for one in left if one not in more]
-        known += [one.corpus for one in more if one.corpus not in known]
-    unknown = [
-        f"{one.name}: its corpus {one.corpus.spec.name} is gone, and could not be compared with this one"
-        for one in left
-        if any(comparison.same(one.corpus, other) is None for other in known)
-    ]
-    return sorted(group, key=lambda one: one.began), list(dict.fromkeys(unknown))
-
-
-def _fill(account: CorpusAccount, group: Sequence[Activity], registered: frozenset[str]) -> None:
-    """Add the rows of the activities on a corpus, and what they leave uncounted."""
-    models = [
-        one.released or (("in MLflow's registry",) if {*one.run_ids, one.name} & registered else ()) for one in group
-    ]
-    chose = {one.chosen_by or one.name for one, out in zip(group, models, strict=True) if out}
-    for one, out in zip(group, models, strict=True):
-        spent, infinite = _spent(one)
-        account.rows.append(Row(one, spent, out, one.kind != "training" and one.name in chose))
-        plain = list(one.without_privacy)
-        if infinite:
-            plain.append(f"{infinite} training{'s' * (infinite > 1)} whose noise guarantees nothing")
-        account.without_privacy += [f"{one.name}: {what}" for what in plain]
-        if one.plain_run_id in registered or (out and (infinite or one.trainings == 0)):
-            account.released_without_privacy.append(one.name)
-        if one.lost:
-            account.uncounted.append(f"{one.name}: {one.lost}")
-
-
-def _spent(one: Activity) -> tuple[tuple[Spending, ...], int]:
-    """Return the costs of an activity, and the number of its trainings that have no finite ε."""
-    costs = [_cost(ledger) for ledger in one.ledgers]
-    finite = tuple(cost for cost in costs if cost is not None and cost.cost != Composition())
-    return finite, sum(cost is None for cost in costs)
-
-
-def _cost(ledger: Ledger) -> Spending | None:
-    """Return the cost of a ledger; None if no noise bounds it."""
-    try:
-        cost = of_ledger(ledger)
-    except UserError:  # correlated noise whose steps have no price
-        return None
-    return None if math.isinf(cost.cost.mu) else cost
-
-
-def _read_as_public(account: CorpusAccount, every: list[Activity], comparison: CorpusComparison) -> list[str]:
-    """Return the sweeps and trainings that took the corpus for public, in words."""
-    found = []
-    for one in every:
-        public = one.public.items() if one.kind != "confirm" else ()
-        fields = [name for name, other in public if comparison.same(other, account.corpus)]
-        if fields:
-            found.append(f"{one.name}: read as public ({enumerated(fields)})")
-    return found
-
-
-def _pretrained(account: CorpusAccount, storage: Path, comparison: CorpusComparison) -> list[str]:
-    """Return the encoders in the storage folder that were pretrained on the corpus, in words."""
-    found = []
-    for folder in sorted(storage.glob("encoders/*/")):
+def accounts(storage: Path, wanted: CorpusSpec | None = None) -> list[CorpusAccount]:
+    """Return the accounts of all corpora in a storage folder, or of one, also if nothing was trained on it."""
+    journal = read_journal(storage)
+    if wanted is not None:
         try:
-            if pretrained_on(folder) is None:
-                continue
-            corpora, hashes = seen_by(folder)
-        except UserError as error:
-            account.uncounted.append(str(error))
-            continue
-        mine = comparison.hashes(account.corpus.spec)
-        named = any(corpus["digest"] == account.corpus.digest for corpus in corpora)
-        if named or (mine is not None and any(is_shared(mine, np.asarray(seen)) for seen in hashes)):
-            found.append(f"encoders/{folder.name}: pretrained on it")
+            return [account_of(journal, corpus_of(wanted, journal.corpora, storage))]
+        except UserError as error:  # its files are gone, and the journal does not have it
+            account = account_of(journal, Corpus(id="", spec=wanted, digest=""))
+            account.uncounted.append(f"{wanted.name} could not be compared: {error}")
+            return [account]
+    found: list[CorpusAccount] = []
+    for used in dict.fromkeys(one.begin.corpus for one in journal.trainings.values()):
+        if all(used != corpus.id for one in found for corpus in one.corpora) and used in journal.corpora:
+            found.append(account_of(journal, journal.corpora[used]))
     return found
+
+
+def account_of(journal: Journal, corpus: Corpus) -> CorpusAccount:
+    """Return the account of a corpus."""
+    account = CorpusAccount(journal.corpora_like(corpus, same_utterances))
+    own = {one.id for one in account.corpora}
+    people = {one.id: one for one in journal.corpora_like(corpus, same_people)}
+    chose = _chose(journal)
+    groups: dict[tuple[str, bool], list[Training]] = {}
+    for one in journal.trainings.values():
+        if one.begin.corpus in people:
+            groups.setdefault((one.begin.group, one.begin.what == "confirm"), []).append(one)
+    for (group, _), trainings in groups.items():
+        used = people[trainings[0].begin.corpus]
+        spent, infinite = _spent(trainings)
+        account.rows.append(Row(trainings, used, used.id in own, spent, infinite, group in chose))
+    for row in account.rows:
+        account.without_privacy += [f"{row.name}: {what}" for what in row.without_privacy if row.own]
+        if not row.own and account.unit == "user" and any(one.user is None for one in row.spent):
+            account.uncounted.append(f"{row.name}: the cost for a user who is in {row.corpus.spec.name} too is unknown")
+    account.without_privacy += _read_as_public(journal, account.corpora)
+    account.uncounted += [*_not_compared(journal, account.corpora), *not_counted(journal)]
+    named = {one.key for one in account.corpora if one.users}
+    account.unnamed = list(
+        dict.fromkeys(
+            one.spec.name
+            for one in journal.corpora.values()
+            if one.id not in people and not is_generated(one.spec) and (not one.users or one.key not in named)
+        )
+    )
+    return account
+
+
+def not_counted(journal: Journal) -> list[str]:
+    """Return what the journal lacks, in words."""
+    folders = enumerated(sorted(journal.older), _MAX_NAMED)
+    older = f"trainings that are older than the journal, or were copied here: {folders}"
+    return [*journal.lost, *([older] if journal.older else [])]
+
+
+def _chose(journal: Journal) -> set[str]:
+    """Return the ids of sweeps and trainings that were released, and of the sweeps that chose these."""
+    found = {one.begin.group for one in journal.trainings.values() if one.models}
+    more = found
+    while more:
+        chosen = [one.begin for one in journal.trainings.values() if one.begin.group in more]
+        more = {parent for begin in chosen for parent in begin.parents} - found
+        found = found | more
+    return found
+
+
+def _spent(trainings: Iterable[Training]) -> tuple[tuple[Spending, ...], int]:
+    """Return the costs of private trainings, and the number of those that have no finite ε."""
+    spent, infinite = [], 0
+    for one in trainings:
+        if one.ledger.private:
+            try:
+                cost = of_ledger(one.ledger)
+            except UserError:  # correlated noise whose steps have no price
+                cost = None
+            if cost is None or math.isinf(cost.cost.mu):
+                infinite += 1
+            elif cost.cost != Composition():
+                spent.append(cost)
+    return tuple(spent), infinite
+
+
+def _read_as_public(journal: Journal, corpora: list[Corpus]) -> list[str]:
+    """Return the sweeps and trainings that took the corpus for public, in words."""
+    digests = {corpus.digest for corpus in corpora}
+    found: dict[str, list[str]] = {}
+    for one in journal.trainings.values():
+        if fields := [name for name, digest in one.begin.public.items() if digest in digests]:
+            found.setdefault(one.begin.name, fields)
+    return [f"{name}: read as public ({enumerated(fields)})" for name, fields in found.items()]
+
+
+def _not_compared(journal: Journal, corpora: list[Corpus]) -> list[str]:
+    """Return the corpora that could not be compared with this one, in words."""
+    own = {one.id for one in corpora}
+    pairs = [(one.id, other) for one in (*journal.corpora.values(), *corpora) for other in one.unknown]
+    others = [other if one in own else one for one, other in pairs if (one in own) != (other in own)]
+    names = dict.fromkeys(journal.corpora[one].spec.name for one in others if one in journal.corpora)
+    return [f"{name}: one of the two corpora was gone, so they could not be compared" for name in names]

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 from scipy.stats import t as student
 
-from sweeps.store.activities import CONFIRM
+from sweeps.store.journal import CONFIRM
 from sweeps.store.records import ConfirmedRun, Point, TrialRecord
 from sweeps.store.sweep import Sweep
 from sweeps.text.columns import TPR

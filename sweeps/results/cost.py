@@ -15,7 +15,7 @@ from edp.accounting.selection import composed_epsilon, composed_epsilon_user
 from edp.ledger import Ledger
 from sweeps.config.choice import chosen_in, chosen_on
 from sweeps.config.recipe import Recipe
-from sweeps.store.activities import CONFIRM
+from sweeps.store.journal import CONFIRM
 from sweeps.store.picks import final_trainings
 from sweeps.store.plans import plan_of, private_corpus
 from sweeps.store.records import TrialRecord, known_ledger

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -71,6 +72,11 @@ def _words(sweep: Sweep) -> str:
     """Return an earlier sweep with what its points cost, in words that `search.points_from` holds."""
     before = f", which began at those of {sweep.recipe.search.points_from}" if sweep.recipe.search.points_from else ""
     return f"sweep {sweep.name} ({cost_words(sweep, 'choice')}){before}"
+
+
+def sweeps_in(words: str | None) -> list[str]:
+    """Return the names of the sweeps in the words of `search.points_from`."""
+    return re.findall(r"\bsweep (\S+) \(", words or "")
 
 
 def cost_words(sweep: Sweep, use: str) -> str:

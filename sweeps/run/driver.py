@@ -18,13 +18,13 @@ from ray.tune.search import Searcher
 
 from sweeps.config.loading import write_yaml
 from sweeps.config.recipe import Recipe
-from sweeps.config.spending import of_training
 from sweeps.config.target_epsilon import ConfigurationRefused, ResolvedTrial, resolve
 from sweeps.results.cost import Spent, over_budget
-from sweeps.run.corpus_budget import CorpusBudget
+from sweeps.results.earlier import sweeps_in
 from sweeps.run.prepare import Prepared
 from sweeps.run.progress import Progress
 from sweeps.run.prometheus import Meter
+from sweeps.run.recorder import Recorder
 from sweeps.run.study import SHORT_BEFORE, Asker, set_outcome, tell_refusal
 from sweeps.run.trial import Message, Suggestion
 from sweeps.run.until import flat_front
@@ -36,7 +36,7 @@ from sweeps.store.sweep import Sweep
 from sweeps.store.trial_file import FEATURES, digests
 from sweeps.tracking.job_run import JobRun, corpus_inputs, open_refused_run, open_trial_run, trial_run_name
 from sweeps.tracking.tracker import Tracker
-from trainables.records.epochs import begin_folder, by_epoch, read_curve, read_ledger
+from trainables.records.epochs import by_epoch, read_curve, read_ledger
 from trainables.records.job import Outcome, TrialResult
 from trainables.records.pareto import Metrics
 from trainables.training.checkpoint import discard_checkpoint
@@ -75,7 +75,6 @@ class Driver(Searcher):
         units: training utterances of the corpus, or users if they are the unit.
         stop_signal: an actor that stops all jobs at the end of their running epoch.
         meter: exports the trials' states and metrics.
-        budget: of the corpus; None if it has none.
         max_running: returns how many trials may run at once now.
     """
 
@@ -91,14 +90,15 @@ class Driver(Searcher):
         tracker: Tracker,
         progress: Progress,
         meter: Meter | None = None,
-        budget: CorpusBudget | None = None,
         max_running: Callable[[], int],
     ) -> None:
         super().__init__(metric=None, mode=None)
         self._sweep, self._recipe, self._study, self._units = sweep, recipe, study, units
         self._stop_signal, self._max_running = stop_signal, max_running
         self._tracker, self._progress, self._meter = tracker, progress, meter
-        self._budget = budget
+        self._recorder = Recorder(
+            sweep.folder, recipe.baseline(), progress.say, parents=sweeps_in(recipe.search.points_from)
+        )
         self._features = prepared.corpus / FEATURES
         self._inputs = corpus_inputs(recipe.baseline(), prepared.corpus, prepared.shadow, sweep)
         # The records are read once. Costs after that are added from the trials' reports.
@@ -146,7 +146,7 @@ class Driver(Searcher):
             asked, params = found
             try:
                 with notice("solving for the noise of a configuration", self._progress.say):
-                    resolved = self._within_budget(asked, resolve(self._recipe, params, self._units))
+                    resolved = self._recorded(asked, resolve(self._recipe, params, self._units))
             except ConfigurationRefused as refusal:
                 self._refuse(asked, refusal)
                 if self.budget_spent is not None:
@@ -154,7 +154,7 @@ class Driver(Searcher):
                 continue
             suggestion = Suggestion(number_of(asked), resolved.params, resolved.spec)
             self._trials[trial_id] = _Trial(suggestion, asked)
-            self._begin(suggestion, asked)
+            self._begin(suggestion)
             return {"suggestion": suggestion}
         return Searcher.FINISHED
 
@@ -243,18 +243,20 @@ class Driver(Searcher):
     def save(self, checkpoint_path: str) -> None:
         """Save nothing, as `__getstate__`."""
 
-    def _within_budget(self, asked: optuna.Trial, resolved: ResolvedTrial) -> ResolvedTrial:
-        """Return a trial for which the corpus' budget has room, and reserve its cost.
+    def _recorded(self, asked: optuna.Trial, resolved: ResolvedTrial) -> ResolvedTrial:
+        """Return a trial after its begin is in the account.
 
         Raises:
-            ConfigurationRefused: if there is no room. At a target ε there is none for any other trial either.
+            ConfigurationRefused: if the corpus' budget has no room. At a target ε there is none for any other trial.
         """
-        if self._budget is not None:
-            number = number_of(asked)
-            why = self._budget.reserve(number, of_training(resolved.spec, self._units), f"trial {number}")
-            if why is not None:
-                self.budget_spent = why if self._recipe.target is not None else None
-                raise ConfigurationRefused(why, resolved.params)
+        number, folder = number_of(asked), self._sweep.trial_folder(number_of(asked))
+        # The study, and its copy, know a trial before it has a folder.
+        asked.set_user_attr("params", resolved.params)
+        self._back_up()
+        why = self._recorder.begin("trial", resolved.spec, units=self._units, folder=folder, part=f"trial {number}")
+        if why is not None:
+            self.budget_spent = why if self._recipe.target is not None else None
+            raise ConfigurationRefused(why, resolved.params)
         return resolved
 
     def _refuse(self, asked: optuna.Trial, refusal: ConfigurationRefused) -> None:
@@ -263,17 +265,11 @@ class Driver(Searcher):
         self._show(number, "refused", refusal.params, reason=str(refusal))
         tell_refusal(self._study, asked, refusal, run_id)
 
-    def _begin(self, suggestion: Suggestion, asked: optuna.Trial) -> None:
-        """Write everything that `resume` needs if this process dies after this point.
-
-        The study's copy is written before the trial's folder, so that it has every trial that has left a folder.
-        """
-        asked.set_user_attr("params", suggestion.params)
-        self._back_up()
-        folder = self._sweep.trial_folder(suggestion.number)
-        begin_folder(folder)
+    def _begin(self, suggestion: Suggestion) -> None:
+        """Write everything that `resume` needs if this process dies after this point."""
         heading = heading_of(self._sweep.name, suggestion.number, suggestion.spec.training.epochs)
-        write_yaml(suggestion.spec, folder / "config.yaml", f"{heading} Trains with: edp-sweep train config.yaml")
+        config = self._sweep.trial_folder(suggestion.number) / "config.yaml"
+        write_yaml(suggestion.spec, config, f"{heading} Trains with: edp-sweep train config.yaml")
         self._show(suggestion.number, "waiting", suggestion.params)
 
     def _back_up(self) -> None:
@@ -311,8 +307,7 @@ class Driver(Searcher):
         ledger, curve = result.ledger if result else read_ledger(folder), read_curve(folder)
         if result:
             asked.set_user_attr("tags", result.tags)
-        if self._budget is not None:
-            self._budget.settle(number, ledger)
+        self._recorder.end(folder, ledger)
         asked.set_user_attr("digests", digests(folder, self._features))
         if result or curve:
             self._spent.hear(number, result.metrics if result else curve[-1])

@@ -18,12 +18,12 @@ from optuna.trial import TrialState
 from ray import tune
 
 from sweeps.config.recipe import Recipe
-from sweeps.run.corpus_budget import open_budget
 from sweeps.run.driver import Driver
 from sweeps.run.early_stopping import start_stopper
 from sweeps.run.prepare import Prepared, RunJob, blamed_on
 from sweeps.run.progress import Progress
 from sweeps.run.prometheus import Meter
+from sweeps.run.recorder import Recorder
 from sweeps.run.resources import TUNE_CPUS, Placement
 from sweeps.run.session import Workers
 from sweeps.run.study import COST, open_study, requeue_interrupted
@@ -62,6 +62,7 @@ def run_baseline(
         progress.epoch("SGD baseline", spec.training.epochs, epoch, metrics)
         tracked.epoch(epoch, metrics)
 
+    Recorder(sweep.folder, spec, progress.say).begin("baseline", spec, part="baseline")
     inputs = corpus_inputs(spec, prepared.corpus, prepared.shadow, sweep)
     with open_baseline_run(sweep, spec, tracker, inputs) as tracked:
         sweep.update(baseline_run_id=tracked.run_id)
@@ -109,7 +110,6 @@ def run_trials(
         tracker=tracker,
         progress=progress,
         meter=meter,
-        budget=open_budget(recipe.corpus, sweep.folder.parent, tracker.uri, progress.say, going_on=sweep.name),
         max_running=workers.at_once,
     )
     context = TrialContext(

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from sweeps.store.journal import read_journal
 from sweeps.store.sweep import Sweep
 from tests.conftest import TINY_RECIPE
 from tests.support.drivers import Driver, below, command_of, kill
@@ -155,7 +156,7 @@ class MortalSweep:
         return (self.driver.said().splitlines() or [""])[-1]
 
     def is_whole(self) -> str:
-        """Return what is wrong with a sweep that has ended: a trial is lost, failed, or trained more than once."""
+        """Return what is wrong with a sweep that has ended: a trial is lost, failed, or trained or counted twice."""
         trials = Sweep.existing(self.runs.parent, self.runs.name).trials()
         if len(trials) != TRIALS:
             return f"fault: {len(trials)} trials"
@@ -163,7 +164,10 @@ class MortalSweep:
             steps = trial.ledger.steps if trial.ledger is not None else None
             if (trial.state, steps) != ("complete", EPOCHS * STEPS):
                 return f"fault: trial {trial.number} is {trial.state} after {steps} steps"
-        return ""
+        account = read_journal(self.runs.parent)
+        recorded = [one.ledger for one in account.trainings.values() if one.begin.what == "trial"]
+        same = not account.lost and recorded == [trial.ledger for trial in trials]
+        return "" if same else "fault: the account does not have each trial once, with its ledger"
 
 
 def walk(kind: str, folder: Path, moments: Iterable[str] = MOMENTS) -> Iterator[Death]:

@@ -9,6 +9,7 @@ from edp.ledger import Ledger
 from sweeps.config.loading import load_recipe, write_yaml
 from sweeps.config.recipe import example_params
 from sweeps.config.target_epsilon import planned, resolve
+from sweeps.run.recorder import Recorder
 from sweeps.store.corpora import keep_corpora
 from sweeps.store.picks import Origin, write_origin
 from trainables.config import TrialSpec
@@ -37,6 +38,11 @@ def training(
     """
     spec = spec_of(*settings).model_copy(update=changes)
     folder = storage / f"train-{name}"
+    storage.mkdir(parents=True, exist_ok=True)
+    parents = [origin.sweep] if origin is not None else []
+    recorder = Recorder(folder, spec, print, parents=parents, alone=True)
+    assert recorder.begin("train", spec, units=EXAMPLES, folder=folder) is None
+    recorder.end(folder, ledger or planned(spec, EXAMPLES), f"final model of {origin.sweep}" if origin else None)
     write_ledger(ledger or planned(spec, EXAMPLES), folder)
     write_yaml(spec, folder / "config.yaml")
     keep_corpora(folder, spec)

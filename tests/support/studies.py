@@ -14,7 +14,6 @@ from rich.console import Console
 from edp.ledger import Ledger
 from sweeps.config.loading import load_recipe
 from sweeps.config.recipe import Recipe
-from sweeps.run.corpus_budget import CorpusBudget
 from sweeps.run.driver import Driver
 from sweeps.run.prepare import locate
 from sweeps.run.progress import Progress
@@ -85,7 +84,6 @@ def driver(
     progress: Progress | None = None,
     units: int = 1_350,
     max_running: Callable[[], int] = lambda: 1_000,
-    budget: CorpusBudget | None = None,
 ) -> Driver:
     """The driver of a sweep whose jobs do not run."""
     return Driver(
@@ -98,7 +96,6 @@ def driver(
         tracker=tracker or NoTracker(takes_runs=False),
         progress=progress or Progress(Console(quiet=True)),
         max_running=max_running,
-        budget=budget,
     )
 
 

@@ -18,6 +18,7 @@ from sweeps.config.loading import load_recipe
 from sweeps.config.recipe import Recipe
 from sweeps.config.target_epsilon import planned
 from sweeps.run.progress import Progress
+from sweeps.run.recorder import Recorder
 from sweeps.store.records import SweepRecord
 from sweeps.store.settings import digests_of
 from sweeps.store.storage import default_tracking_uri
@@ -127,6 +128,7 @@ def sweep_of(
             settings=digests_of(recipe),
         )
     )
+    Recorder(sweep.folder, recipe.baseline(), print).begin("baseline", recipe.baseline(), part="baseline")
     if trials:
         add_trials(sweep, trials, tracker, measure)
         sweep.update(examples=EXAMPLES)

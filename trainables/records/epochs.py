@@ -43,11 +43,11 @@ _REFERENCE = 1.1
 
 
 def begin_folder(folder: Path) -> None:
-    """Make a trial's folder with an empty ledger, so that a folder without a ledger has lost it.
+    """Make a training's folder with an empty ledger, so that a folder without a ledger has lost it.
 
-    A folder that exists is left as it is.
+    A folder with a configuration or a ledger is left as it is.
     """
-    if not folder.is_dir():
+    if not any((folder / name).exists() for name in ("config.yaml", LEDGER)):
         write_ledger(Ledger(), folder)
 
 

@@ -29,6 +29,7 @@ from trainables.measure.measuring import (
 from trainables.records.epochs import AUDIT, AUDIT_SCORES, EpochLog, read_ledger, write_ledger, write_model
 from trainables.records.files import atomic_write
 from trainables.records.job import EpochResult, Report, Stop, TrialFailed, TrialJob, TrialLeft, TrialResult
+from trainables.records.journal import append_discarded
 from trainables.records.pareto import Metrics, on_validation
 from trainables.records.permissions import own_files
 from trainables.training.checkpoint import Checkpoint, load_checkpoint, restored_ledger, save_checkpoint
@@ -136,6 +137,8 @@ def _trainer(job: TrialJob, corpus: EncodedCorpus, device: torch.device, checkpo
 
     model = new_model(job.spec, corpus, device, min(1.0, job.gpus_per_worker))
     ledger = restored_ledger(checkpoint, read_ledger(job.output))
+    if ledger.discarded and dist.get_rank() == 0:
+        append_discarded(job.output, ledger)  # the plan in the journal does not count them
     return Trainer(model, corpus, job.spec, device, checkpoint, ledger, write_ahead, job.public, job.gpus_per_worker)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import shutil
@@ -15,20 +16,16 @@ from edp.accounting.composition import Composition
 from edp.accounting.gaussian import gaussian_epsilon, gaussian_mu
 from edp.ledger import Ledger
 from sweeps.config.spending import Spending, together
+from sweeps.config.target_epsilon import planned
 from sweeps.results.account import CorpusAccount, accounts
-from sweeps.store.activities import CHECKPOINT
-from sweeps.store.picks import Origin, Pick, write_pick
-from sweeps.store.same_corpus import CorpusComparison, KnownCorpus
-from sweeps.store.sweep import Sweep
+from sweeps.run.recorder import Recorder
+from sweeps.store.journal import release
+from sweeps.store.picks import Origin
 from tests.support import studies, writers
-from tests.support.spending import FULL, training
+from tests.support.spending import EXAMPLES, FULL, spec_of, training
 from tests.support.synthetic import sweep_of
 from trainables.config import CorpusSpec
-from trainables.corpora import generate, load_corpus
-from trainables.corpora.types import Splits
-from trainables.features.encoding import encode
-from trainables.records.epochs import LEDGER, read_ledger, write_ledger
-from trainables.training.checkpoint import NAME
+from trainables.corpora import generate
 
 DELTA = 5e-4
 MU = gaussian_mu(8, DELTA)
@@ -45,17 +42,9 @@ def only(storage: Path, **about: Any) -> CorpusAccount:
     return account
 
 
-def plan(storage: Path, name: str, *settings: str) -> Path:
-    """The release of `search.plan: proxy`, whose search keeps the released configuration."""
-    folder = training(storage, f"{name}-release", *settings)
-    (storage / f"{name}-choice").mkdir()
-    shutil.copy(folder / "config.yaml", storage / f"{name}-choice" / f"{name}-release.yaml")
-    return folder
-
-
-def test_two_plans_at_eight_each_are_12_7_together(tmp_path: Path) -> None:
+def test_two_trainings_at_eight_each_are_12_7_together(tmp_path: Path) -> None:
     for name in ("one", "two"):
-        plan(tmp_path, name, *EIGHT, *FULL)
+        training(tmp_path, name, *EIGHT, *FULL, origin=Origin(sweep="gone", trial=1, epoch=4))
     account = only(tmp_path)
     assert [row.epsilon(DELTA) for row in account.rows] == pytest.approx([8, 8], rel=1e-6)
     assert account.everything(DELTA) == account.released(DELTA) == pytest.approx(composed(2), rel=1e-6)
@@ -65,89 +54,65 @@ def test_two_plans_at_eight_each_are_12_7_together(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_sweep_counts_as_released_if_it_chose_what_was(tmp_path: Path) -> None:
-    sweep_of(tmp_path, "looked", 3, *EIGHT, tracked=False)
+    looked = sweep_of(tmp_path, "looked", 3, *EIGHT, tracked=False)
     chose = sweep_of(tmp_path, "chose", 2, *EIGHT, tracked=False)
     account = only(tmp_path)
     assert account.released(DELTA) == 0
     assert account.everything(DELTA) == pytest.approx(composed(5), rel=1e-4)
     training(tmp_path, "final", *EIGHT, origin=Origin(sweep="chose", trial=1, epoch=4))
     account = only(tmp_path)
-    assert {row.activity.name for row in account.rows if row.released} == {"chose", "train-final"}
+    assert {row.name for row in account.rows if row.released} == {"chose", "train-final"}
     assert account.released(DELTA) == pytest.approx(composed(3), rel=1e-4)
     assert account.everything(DELTA) == pytest.approx(composed(6), rel=1e-4)
-    seed = chose.folder / "confirm" / "1" / "seed-1"
-    write_ledger(chose.trials()[0].ledger or Ledger(), seed)
-    (seed / "config.yaml").touch()
+    seed, spec = chose.folder / "confirm" / "1" / "seed-1", chose.trials()[0].spec
+    recorder = Recorder(chose.folder, spec, print)
+    recorder.begin("confirm", spec, units=EXAMPLES, folder=seed, part="confirm 1")
+    recorder.end(seed, chose.trials()[0].ledger)
     assert only(tmp_path).released(DELTA) == pytest.approx(composed(4), rel=1e-4), "its figures may have chosen"
-    write_pick(
-        Sweep(tmp_path, "looked"), Pick(trial=0, epoch=4, by="me", at="", limits={}, why="", model="models:/m/1")
-    )
-    assert only(tmp_path).released(DELTA) == only(tmp_path).everything(DELTA) == pytest.approx(composed(7), rel=1e-4)
+    release(looked.trial_folder(0) / "epochs" / "2", "models:/m/1")
+    account = only(tmp_path)
+    assert account.released(DELTA) == account.everything(DELTA) == pytest.approx(composed(7), rel=1e-4)
+    assert [row.models for row in account.rows if row.name == "looked"] == [["trial 0 as models:/m/1"]]
+
+
+@pytest.mark.slow
+def test_a_search_from_another_sweep_counts_that_one_too_whatever_its_name_is_now(tmp_path: Path) -> None:
+    first = sweep_of(tmp_path, "first", 2, *EIGHT, tracked=False)
+    first.folder.rename(tmp_path / "renamed")
+    for name, earlier in (("second", "renamed"), ("third", "second"), ("unrelated", "nowhere")):
+        words = f"search.points_from=sweep {earlier} (its ε of 8 for them belongs to this choice)"
+        sweep_of(tmp_path, name, 1, *EIGHT, words, "search.points_to_evaluate=[]", tracked=False)
+    shutil.rmtree(tmp_path / "renamed")
+    shutil.rmtree(tmp_path / "second")
+    training(tmp_path, "final", *EIGHT, origin=Origin(sweep="third", trial=0, epoch=4))
+    account = only(tmp_path)
+    assert account.released(DELTA) == pytest.approx(composed(2 + 1 + 1 + 1), rel=1e-4)
+    assert account.everything(DELTA) == pytest.approx(composed(6), rel=1e-4)
+    assert account.uncounted == []
 
 
 @pytest.mark.slow
 def test_what_has_no_epsilon_stands_apart_until_it_is_released(tmp_path: Path) -> None:
     sweep = sweep_of(tmp_path, "s", 1, *EIGHT, tracked=False)
-    (sweep.trial_folder(0) / "attacks.json").write_text(json.dumps({"references": 4, "reference_training": "sgd"}))
+    Recorder(sweep.folder, sweep.recipe.baseline(), print).begin("attack", sweep.recipe.baseline(), part="4 models")
     training(tmp_path, "loud", "edp.z0=0", "search.objectives=[ser]")
-    plain = training(tmp_path, "plain", *EIGHT, ledger=Ledger(private=False))
-    text = (plain / "config.yaml").read_text()
-    (plain / "config.yaml").write_text(text.replace("method: edp", "method: sgd"))
+    spec = spec_of(*EIGHT)
+    plain = spec.model_copy(update={"training": spec.non_private_training()})
+    training(tmp_path, "plain", *EIGHT, ledger=Ledger(private=False), training=plain.training)
     account = only(tmp_path)
     assert account.everything(DELTA) == pytest.approx(8, rel=1e-4)
     assert account.without_privacy == [
         "s: baseline",
-        "s: 4 reference models of 1 attack, trained without privacy, and a shadow model; their losses are kept, not "
-        "their weights",
+        "s: 4 models",
         "train-loud: 1 training whose noise guarantees nothing",
         "train-plain: training without privacy (sgd)",
     ]
     assert account.released(DELTA) == 0
-    for name in ("train-plain", "train-loud"):
-        assert only(tmp_path, registered=frozenset({name})).released(DELTA) == math.inf
-
-
-@pytest.mark.slow
-def test_a_lost_ledger_makes_the_total_a_lower_bound(tmp_path: Path) -> None:
-    sweep = sweep_of(tmp_path, "s", 3, *EIGHT, tracked=False)
-    (sweep.trial_folder(1) / LEDGER).unlink()
-    account = only(tmp_path)
-    assert account.everything(DELTA) == pytest.approx(composed(2), rel=1e-4)
-    assert account.uncounted == ["s: the ledger of trial 1 is missing, broken or incomplete"]
-    (sweep.folder / "study.db").unlink()
-    assert len(only(tmp_path).uncounted) == 1, "its copy is read"
-    sweep.study_copy.unlink()
-    assert only(tmp_path).everything(DELTA) == pytest.approx(composed(2), rel=1e-4), "the ledgers are there"
-    assert "its study cannot be read" in only(tmp_path).uncounted[0]
-    (sweep.folder / "recipe.yaml").write_text("broken: [")
-    training(tmp_path, "final", *EIGHT)
-    assert "cannot be read: " in only(tmp_path).uncounted[0]
-
-
-@pytest.mark.slow
-def test_a_training_that_goes_on_does_not_count_the_steps_that_it_keeps(tmp_path: Path) -> None:
-    folder = training(tmp_path, "one", *EIGHT)
-    assert CHECKPOINT == NAME
-    (folder / CHECKPOINT).touch()
+    release(tmp_path / "train-plain", "models:/m/1")
+    assert only(tmp_path).released_without_privacy == ["train-plain"]
+    release(tmp_path / "train-loud", "models:/m/2")
+    assert only(tmp_path).released(DELTA) == math.inf
     assert only(tmp_path).everything(DELTA) == pytest.approx(8, rel=1e-4)
-    assert only(tmp_path, going_on="train-one").everything(DELTA) == 0
-    (folder / CHECKPOINT).unlink()
-    assert only(tmp_path, going_on="train-one").everything(DELTA) == pytest.approx(8, rel=1e-4), "it begins anew"
-
-
-@pytest.mark.slow
-def test_a_training_that_was_left_has_cost_its_plan_and_one_that_goes_on_will_once(tmp_path: Path) -> None:
-    folder = training(tmp_path, "one", *EIGHT)
-    plan = read_ledger(folder)
-    assert plan is not None
-    write_ledger(Ledger().completed(plan), folder)  # killed before the first step
-    assert only(tmp_path).everything(DELTA) == pytest.approx(8, rel=1e-4)
-    assert only(tmp_path, going_on="train-one").everything(DELTA) == 0
-    write_ledger(plan.until(1).completed(plan), folder)  # by Ctrl-C after an epoch, or killed in it
-    assert only(tmp_path).everything(DELTA) == pytest.approx(8, rel=1e-4)
-    assert 0 < only(tmp_path, going_on="train-one").everything(DELTA) < 8, "no checkpoint: the epoch is lost"
-    (folder / CHECKPOINT).touch()
-    assert only(tmp_path, going_on="train-one").everything(DELTA) == 0
 
 
 def mine(folder: Path, name: str, first: int, last: int) -> CorpusSpec:
@@ -162,51 +127,87 @@ def test_a_corpus_is_recognised_under_other_names_and_by_its_utterances(tmp_path
     for name, first, last in (("mine", 0, 200), ("copy", 0, 200), ("part", 150, 300), ("other", 220, 300)):
         training(storage, name, *EIGHT, corpus=mine(tmp_path, name, first, last))
     training(storage, "again", *EIGHT, corpus=mine(tmp_path, "mine", 0, 200).model_copy(update={"utterances": 50}))
-    (account,) = accounts(storage, wanted=KnownCorpus(mine(tmp_path, "mine", 0, 200)))
+    (account,) = accounts(storage, mine(tmp_path, "mine", 0, 200))
     assert set(account.names) == {"mine", "copy", "part", "other"}, "other shares with part, which shares with mine"
     assert account.everything(DELTA) == pytest.approx(composed(5), rel=1e-4)
     training(storage, "strange", *EIGHT, corpus=CorpusSpec(name="communication"))
     assert [len(one.rows) for one in accounts(storage)] == [5, 1]
+    shutil.rmtree(tmp_path / "part")
+    assert [len(one.rows) for one in accounts(storage)] == [5, 1], "they were compared when they were there"
 
 
 @pytest.mark.slow
-def test_a_corpus_whose_files_are_gone_is_compared_by_its_encoding_or_said_to_be_unknown(tmp_path: Path) -> None:
-    storage = tmp_path / "runs"
-    gone, here = mine(tmp_path, "gone", 0, 200), mine(tmp_path, "here", 100, 300)
+def test_a_corpus_whose_files_are_gone_when_another_comes_is_said(tmp_path: Path) -> None:
+    storage, gone, here = tmp_path / "runs", mine(tmp_path, "gone", 0, 200), mine(tmp_path, "here", 100, 300)
     training(storage, "early", *EIGHT, corpus=gone)
+    shutil.rmtree(tmp_path / "gone")
     training(storage, "late", *EIGHT, corpus=here)
-    splits: Splits = load_corpus(gone)
-    assert gone.path is not None
-    Path(gone.path).unlink()
-    (account,) = accounts(storage, wanted=KnownCorpus(here))
+    (account,) = accounts(storage, here)
     assert account.everything(DELTA) == pytest.approx(8, rel=1e-4)
-    assert account.uncounted == ["train-early: its corpus gone is gone, and could not be compared with this one"]
-    encode(splits, studies.RECIPE.model, storage / "cache" / "gone-0123456789ab")
-    (account,) = accounts(storage, wanted=KnownCorpus(here))
-    assert (len(account.rows), account.uncounted) == (2, [])
-    assert CorpusComparison(storage / "cache").same(KnownCorpus(gone, "digest"), KnownCorpus(here, "digest"))
+    assert account.uncounted == ["gone: one of the two corpora was gone, so they could not be compared"]
+
+
+def spoken(folder: Path, name: str, verb: str, users: range | None) -> CorpusSpec:
+    """A file of 200 utterances that no other file has, of users in turn."""
+    lines = [
+        {"tokens": [verb, f"{name}{i}"], "tags": ["O", "B-whom"], "intent": verb}
+        | ({"user": f"user{users[i % len(users)]}"} if users is not None else {})
+        for i in range(200)
+    ]
+    (folder / f"{name}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return CorpusSpec(name=name, path=str(folder / f"{name}.jsonl"))
+
+
+@pytest.mark.slow
+def test_a_person_in_two_corpora_has_one_account_and_their_utterances_have_two(tmp_path: Path) -> None:
+    storage = tmp_path / "runs"
+    phones, mails = spoken(tmp_path, "phones", "call", range(20)), spoken(tmp_path, "mails", "write", range(19, 40))
+    strangers, nameless = spoken(tmp_path, "notes", "note", range(50, 60)), spoken(tmp_path, "logs", "log", None)
+    users = ("edp.unit=user", "edp.sampling=shuffle")
+    for corpus in (phones, mails, strangers):
+        training(storage, corpus.name, *EIGHT, *FULL, *users, corpus=corpus)
+    training(storage, "logs", *EIGHT, *FULL, corpus=nameless)
+    (account,) = accounts(storage, phones)
+    assert (account.unit, account.names, account.unnamed) == ("user", ["phones"], ["logs"])
+    assert [(row.name, row.own) for row in account.rows] == [("train-phones", True), ("train-mails", False)]
+    assert account.everything(DELTA) == account.everything_user(DELTA) == pytest.approx(composed(2), rel=1e-4)
+    assert accounts(storage, strangers)[0].everything(DELTA) == pytest.approx(8, rel=1e-4)
+    training(storage, "single", *EIGHT, *FULL, corpus=phones)
+    (account,) = accounts(storage, phones)
+    twice = gaussian_epsilon(math.sqrt(2**2 + 1) * MU, DELTA)
+    assert account.unit == "example"
+    assert account.everything(DELTA) == pytest.approx(twice, rel=1e-4), "mails has none of these utterances"
+    text = (storage / "account.jsonl").read_text()
+    assert "user19" not in text
+    assert hashlib.sha256(b"user19").hexdigest()[:16] not in text
+    assert (storage / "account.key").stat().st_mode & 0o777 == 0o600
+    (storage / "account.key").unlink()
+    late = spoken(tmp_path, "late", "say", range(20))
+    training(storage, "late", *EIGHT, *FULL, *users, corpus=late)
+    (account,) = accounts(storage, late)
+    assert account.unnamed == ["phones", "mails", "notes", "logs"], "their users were hashed by another key"
 
 
 @pytest.mark.slow
 def test_what_took_it_for_public_is_said(tmp_path: Path) -> None:
     sweep_of(tmp_path, "s", 1, *EIGHT, tracked=False)
     shadow = studies.RECIPE.shadow.corpus
-    (account,) = accounts(tmp_path, wanted=KnownCorpus(shadow))
+    (account,) = accounts(tmp_path, shadow)
     assert account.rows == []
     assert account.without_privacy[0].startswith("s: read as public (shadow.corpus")
 
 
 def test_a_user_is_added_up_if_all_trainings_know_theirs(tmp_path: Path) -> None:
+    spec = spec_of(*EIGHT)
+    ledger = planned(spec, EXAMPLES).model_copy(update={"most_of_a_user": 3})
     for name in ("one", "two"):
-        folder = training(tmp_path, name, *EIGHT)
-        ledger = read_ledger(folder)
-        assert ledger is not None
-        assert only(tmp_path).everything_user(DELTA) is None
-        write_ledger(ledger.model_copy(update={"most_of_a_user": 3}), folder)
+        training(tmp_path, name, *EIGHT, ledger=ledger)
     account = only(tmp_path)
     of_three = gaussian_epsilon(3 * math.sqrt(2) * MU, DELTA)
     assert account.everything_user(DELTA) == pytest.approx(of_three, rel=1e-4), "groups of three"
     assert account.released_user(DELTA) is None, "nothing was released"
+    training(tmp_path, "three", *EIGHT)
+    assert only(tmp_path).everything_user(DELTA) is None
 
 
 def test_different_units_are_added_for_an_utterance() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 from collections import Counter
@@ -20,6 +21,7 @@ from tests.support.tiny import corpus, run, spec, trial
 from tests.support.workers import run_to_its_death, run_workers
 from trainables.records.epochs import read_ledger
 from trainables.records.job import TrialJob
+from trainables.records.journal import JOURNAL, write_id
 from trainables.training import scales
 
 __all__ = ["corpus"]
@@ -68,6 +70,9 @@ def test_whatever_ran_and_was_thrown_away_counts(every: int, corpus: Path, tmp_p
         "edp": {"alpha": "private", "z0": 2.0, "reproducible_noise": None},
     }
     job, log = TrialJob(spec(**settings), corpus, tmp_path / "out"), tmp_path / "released"
+    job.output.mkdir()
+    (tmp_path / JOURNAL).touch()
+    write_id(job.output, "mine")
     thrown = _kill(job, log, "scales\n")
     assert thrown == ["scales"]
     (whole,) = run(corpus, tmp_path / "whole", 1, **settings)
@@ -88,6 +93,9 @@ def test_whatever_ran_and_was_thrown_away_counts(every: int, corpus: Path, tmp_p
     assert [(entry.epoch, entry.steps) for entry in ledger.entries] == [(t, STEPS) for t in range(4)]
     assert ledger.alpha_release == AlphaRelease(z=PRIVATE_ALPHA_Z)
     assert len(ledger.discarded) == 4, "one a kill"
+    noted = json.loads((tmp_path / JOURNAL).read_text().splitlines()[-1])
+    assert noted["id"] == "mine"
+    assert tuple(map(Ledger.model_validate, noted["ledgers"])) == ledger.discarded, "the account has them, too"
     counted: Counter[str] = Counter()
     for lost in ledger.discarded:
         counted["scales"] += lost.alpha_release is not None

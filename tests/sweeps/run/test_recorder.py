@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shutil
 from pathlib import Path
 
 import pytest
@@ -14,19 +15,19 @@ from sweeps.commands.confirm import confirm
 from sweeps.commands.start import resume_sweep, start_sweep
 from sweeps.commands.train import train
 from sweeps.config.loading import load_config, load_recipe, write_yaml
-from sweeps.config.spending import of_trials, together
+from sweeps.config.spending import of_training, of_trials, together
 from sweeps.config.target_epsilon import planned
-from sweeps.run.corpus_budget import CorpusBudget, open_budget
 from sweeps.run.progress import Progress
+from sweeps.run.recorder import CHECKPOINT, Recorder
 from sweeps.text.figures import epsilon_digits
 from tests.conftest import Command
 from tests.support import studies
 from tests.support.fuzzing import begin
 from tests.support.spending import EXAMPLES, spec_of, training
 from tests.support.synthetic import sweep_of
-from trainables.config import CorpusSpec, PrivacyBudget
+from trainables.config import PrivacyBudget
 from trainables.corpora import corpus_digest
-from trainables.training.checkpoint import spec_key
+from trainables.training.checkpoint import NAME, spec_key
 
 DELTA = 5e-4
 EIGHT = ("edp.epsilon=8", "search.objectives=[ser]")
@@ -134,7 +135,8 @@ def test_a_training_is_refused_and_one_that_goes_on_is_not_counted_twice(
     assert "would add ∞ and make it ∞" in refused("training.method=sgd")
     goes_on = training(tmp_path, "two", *EIGHT)
     assert "is ε = 12.66" in refused(name="two"), "it would begin anew"
-    (goes_on / "checkpoint.pt").touch()
+    assert CHECKPOINT == NAME
+    (goes_on / CHECKPOINT).touch()
     assert "is ε = 8, this training would add 8" in refused(name="two")
     assert load_config(config, [budget(13)]).corpus.budget is not None
 
@@ -153,9 +155,8 @@ def test_resume_and_confirm_are_refused(tmp_path: Path, monkeypatch: pytest.Monk
 
 @pytest.mark.slow
 def test_a_driver_starts_no_trial_that_would_pass_the_budget(tmp_path: Path) -> None:
-    made, recipe = studies.sweep(tmp_path, *EIGHT, "search.sampler=random")
-    limit = CorpusBudget(recipe.corpus.model_copy(update={"budget": _budget(composed(2) + 0.01)}), [])
-    search = studies.trials(made, recipe, budget=limit)
+    settings = (*EIGHT, "search.sampler=random", budget(composed(2) + 0.01))
+    search = studies.trials(*studies.sweep(tmp_path, *settings))
     first = search.ask("a")
     assert first is not None
     assert search.ask("b") is not None
@@ -164,9 +165,7 @@ def test_a_driver_starts_no_trial_that_would_pass_the_budget(tmp_path: Path) -> 
     assert "trial 2 would add 8" in search.driver.budget_spent
     assert search.ask("d") is None
 
-    made, recipe = studies.sweep(tmp_path / "early", *EIGHT, "search.sampler=random")
-    limit = CorpusBudget(recipe.corpus.model_copy(update={"budget": _budget(composed(2) + 0.01)}), [])
-    search = studies.trials(made, recipe, budget=limit)
+    search = studies.trials(*studies.sweep(tmp_path / "early", *settings))
     first = search.ask("a")
     assert first is not None
     search.tell("a", studies.result("early"), planned(first.spec, EXAMPLES).until(0), [])
@@ -176,9 +175,8 @@ def test_a_driver_starts_no_trial_that_would_pass_the_budget(tmp_path: Path) -> 
 
 @pytest.mark.slow
 def test_without_a_target_a_driver_refuses_the_configurations_that_cost_too_much(tmp_path: Path) -> None:
-    made, recipe = studies.sweep(tmp_path, "search.sampler=random", "space.z0.choice=[0.01, 50]")
-    limit = CorpusBudget(recipe.corpus.model_copy(update={"budget": _budget(20)}), [])
-    search = studies.trials(made, recipe, budget=limit)
+    made, recipe = studies.sweep(tmp_path, "search.sampler=random", "space.z0.choice=[0.01, 50]", budget(20))
+    search = studies.trials(made, recipe)
     started = [one for one in (search.ask(str(i)) for i in range(4)) if one is not None]
     assert started
     assert {one.params["z0"] for one in started} == {50}
@@ -188,8 +186,32 @@ def test_without_a_target_a_driver_refuses_the_configurations_that_cost_too_much
     assert "corpus.budget" in str(refused[0].reason)
 
 
-def test_no_budget_reads_no_account(tmp_path: Path) -> None:
-    assert open_budget(CorpusSpec(name="communication"), tmp_path / "nowhere", "no store", print) is None
+@pytest.mark.slow
+def test_sweeps_that_run_at_once_share_the_budget(tmp_path: Path) -> None:
+    spec = spec_of(*EIGHT, budget(composed(2) + 0.01))
+    one, two = (Recorder(tmp_path / name, spec, print, alone=True) for name in ("train-one", "train-two"))
+    for recorder in (one, two):
+        recorder.check([of_training(spec, EXAMPLES)] * 2, "two trainings")
+    assert one.begin("train", spec, units=EXAMPLES, folder=tmp_path / "train-one") is None
+    assert two.begin("train", spec, units=EXAMPLES, folder=tmp_path / "train-two") is None
+    refused = two.begin("train", spec, units=EXAMPLES, folder=tmp_path / "train-three")
+    assert "is ε = 12.66, this training would add 8" in str(refused)
+    assert not (tmp_path / "train-three").exists()
+
+
+@pytest.mark.slow
+def test_a_journal_that_was_cut_or_removed_admits_nothing(tmp_path: Path) -> None:
+    training(tmp_path, "one", *EIGHT)
+    shutil.rmtree(tmp_path / "train-one")
+    spec, journal = spec_of(*EIGHT, budget(1000)), tmp_path / "account.jsonl"
+    Recorder(tmp_path / "train-two", spec, print, alone=True).check([], "nothing")
+    text = journal.read_bytes()
+    for damage in (text[:-20], text.partition(b"\n")[0] + b"\n", b"", None):
+        journal.unlink() if damage is None else journal.write_bytes(damage)
+        with pytest.raises(UserError, match=r"is not known, because account\.jsonl has lost lines"):
+            Recorder(tmp_path / "train-two", spec, print, alone=True).check([], "nothing")
+    journal.write_bytes(text)
+    Recorder(tmp_path / "train-two", spec, print, alone=True).check([], "nothing")
 
 
 def test_a_sweep_without_a_target_is_refused_once_all_is_spent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
