@@ -44,9 +44,9 @@ from trainables.corpora.overlap import ABOUT, HASHES, hashes_of, seen_by
 from trainables.features.batch import Batch
 from trainables.features.compute_states import encoder_digest
 from trainables.features.device import in_bfloat16
-from trainables.features.encoder_architecture import fills_gaps, load_encoder, mean_state, read_config
+from trainables.features.encoder import fills_gaps, mean_state
 from trainables.features.name_scores import NAMES, TAG_KINDS, name_vectors, readable
-from trainables.features.pretrained import pretrained_folder, pretrained_pieces
+from trainables.features.pretrained import pretrained_encoder, pretrained_pieces
 from trainables.features.token_features import make_batch, make_table
 from trainables.features.word_pieces import WordPieces
 
@@ -145,13 +145,13 @@ def main(words: list[str]) -> None:
 
 def start_of(name: str, dropout: float) -> tuple[Path, WordPieces, PreTrainedModel]:
     """Return folder, vocabulary and model of the encoder to start from, its embeddings frozen."""
-    folder, reason = pretrained_folder(name)
+    found, reason = pretrained_encoder(name)
     pieces = pretrained_pieces(name)
-    if folder is None or pieces is None or not fills_gaps(read_config(folder, name)):
+    if found is None or pieces is None or not fills_gaps(found.config):
         raise UserError(f"--start = {name}: {reason or 'no encoder'}; allowed: minilm, or an encoder such as BERT")
-    encoder = load_encoder(folder, name, dropout=dropout)
+    encoder = found.load(dropout=dropout)
     getattr(encoder, "embeddings", encoder.get_input_embeddings()).requires_grad_(False)
-    return folder, pieces, encoder
+    return found.folder, pieces, encoder
 
 
 def kept(corpora: list[list[Utterance]], labels: list[Labels], args: argparse.Namespace) -> list[Example]:

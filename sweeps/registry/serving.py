@@ -102,7 +102,7 @@ class UtteranceModel(PythonModel):
         if spec.features is not None:
             sizes = state_sizes(spec, bundle / "features", self._labels)
             return build_model(spec, self._labels, seed=0, state_sizes=sizes)
-        from trainables.features.encoder_architecture import config_from_json
+        from trainables.features.encoder import config_from_json
         from trainables.models.bert import BERT  # transformers takes seconds to import
 
         config = config_from_json((bundle / "encoder.json").read_text(encoding="utf-8"))

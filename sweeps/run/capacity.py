@@ -120,8 +120,8 @@ def min_weights(model: ModelSpec) -> int:
         return 8 * h * (first + (model.layers - 1) * others) + 3 * model.char_filters * model.char_embedding_size
     adapters = 2 * (model.lora_rank or 0)
     if model.pretrained is not None:
-        from trainables.features.pretrained import pretrained_folder  # transformers takes seconds to import
+        from trainables.features.pretrained import pretrained_encoder  # transformers takes seconds to import
 
-        if pretrained_folder(model.pretrained)[0] is not None:
+        if pretrained_encoder(model.pretrained)[0] is not None:
             return adapters
     return adapters + 12 * model.hidden_size**2 * model.random_layers

@@ -21,7 +21,7 @@ from trainables.corpora import Splits, Utterance
 from trainables.corpora.labels import Labels
 from trainables.corpora.overlap import check_corpus, check_utterances
 from trainables.features.encoded_corpus import EncodedCorpus
-from trainables.features.encoder_architecture import load_encoder
+from trainables.features.encoder import Encoder
 from trainables.training.process import new_model
 from trainables.training.trainer import Trainer
 
@@ -60,7 +60,7 @@ def test_the_loss_falls_the_embeddings_stay_and_private_heads_learn_on_it(place:
     assert [corpus["name"] for corpus in about["corpora"]] == list(CORPORA)
     assert str(place) not in (made / "pretraining.json").read_text()
     assert not list(place.glob(".made-*")), "nothing of the training is left"
-    before, after = (load_encoder(folder, "x", dropout=0.0).state_dict() for folder in (place / "encoder", made))
+    before, after = (Encoder.read(folder, "x").load().state_dict() for folder in (place / "encoder", made))
     for name, tensor in after.items():
         assert torch.equal(tensor, before[name]) == name.startswith("embeddings."), name
 

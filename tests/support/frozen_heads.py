@@ -18,7 +18,13 @@ def model_spec(folder: Path, **features: Any) -> BERTSpec:
             "vocabulary": PUBLIC.model_dump(),
             "trainable": "heads",
             "head": {"slots": "softmax", "shared_types": True, "bio": True},
-            "features": {"layers": "1+3", "public": [PUBLIC.model_dump()], **features},
+            "features": {
+                "layers": "1+3",
+                "word": "first",
+                "sentence": "mean",
+                "public": [PUBLIC.model_dump()],
+                **features,
+            },
         }
     )
 

@@ -34,7 +34,7 @@ from trainables.features.batch import Batch
 from trainables.features.compute_states import served_states
 from trainables.features.encoded_corpus import EncodedCorpus
 from trainables.features.encoding import encode
-from trainables.features.pretrained import pretrained_folder
+from trainables.features.pretrained import pretrained_encoder
 from trainables.features.states import has_states
 from trainables.features.token_features import encode_utterances
 from trainables.measure.measuring import contents
@@ -103,7 +103,7 @@ class Kept:
         torch.save(contents(self.model, self.corpus), self.folder / "model.pt")
         if (place / "pretrained").is_dir():  # neither registering nor serving needs what it started from
             shutil.rmtree(place / "pretrained")
-            pretrained_folder.cache_clear()
+            pretrained_encoder.cache_clear()
         (self.folder / "ledger.json").write_text("{}")
         self.tracker = tracker
         self.run_id = tracker.start("a run", params={}, tags={})

@@ -14,7 +14,7 @@ from typing import Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel
 
-KEY_VERSION = 2
+KEY_VERSION = 3
 """A part of every key. Raise it when a default changes: whatever the old keys name is then made again."""
 
 NO_EFFECT = frozenset({"workers", "device", "memory_batch", "gradient_checkpointing", "sub_chunks", "validate_every"})

@@ -74,16 +74,20 @@ class FeaturesSpec(Frozen):
         Field(description="layers whose hidden states form a token's vector, joined by +; 0: the embeddings"),
     ] = "2+4"
     word: Annotated[
-        Literal["first", "last"],
-        Field(description="sub-word whose states are a token's; a decoder has read the whole token at its last one"),
-    ] = "first"
+        Literal["auto", "first", "last"],
+        Field(
+            description="sub-word whose states are a token's; auto: a decoder's last, where it has read the whole "
+            "token, an encoder's first"
+        ),
+    ] = "auto"
     sentence: Annotated[
-        Literal["mean", "first", "last", "own"],
+        Literal["auto", "mean", "first", "last", "own"],
         Field(
             description="an utterance's state, from the last layer: the mean over its sub-words, or that of the first "
-            "or the last one; own: of these, what the folder of an embedding model says that it was trained with"
+            "or the last one; auto: a decoder's last, an encoder's mean; own: what the folder of an embedding model "
+            "says that it was trained with"
         ),
-    ] = "mean"
+    ] = "auto"
     attention: Annotated[
         Literal["own", "both"],
         Field(description="words that a decoder reads: own: those before, as it was trained; both: also those behind"),
@@ -130,7 +134,7 @@ class CLCSpec(Frozen):
 
 
 class BERTSpec(Frozen):
-    """A Transformer encoder with an intent head, and a slot head on the first sub-word of each token."""
+    """A Transformer encoder with an intent head, and a slot head on the first sub-word of each token, or a decoder's last."""
 
     kind: Literal["bert"] = "bert"
     pretrained: Annotated[
@@ -174,12 +178,12 @@ class BERTSpec(Frozen):
     ] = None
     head: HeadSpec = HeadSpec()
     sentence: Annotated[
-        Literal["first", "mean", "last"],
+        Literal["auto", "first", "mean", "last"],
         Field(
             description="without `features`: input of the intent head, the last layer's state of the first or last "
-            "sub-word or the mean of all"
+            "sub-word or the mean of all; auto: first for an encoder such as BERT, last for others"
         ),
-    ] = "first"
+    ] = "auto"
     features: Annotated[
         FeaturesSpec | None,
         Field(description="with trainable = heads: states that are computed once; null: compute them in every step"),
@@ -221,10 +225,10 @@ class BERTSpec(Frozen):
                     f"model.{name} = {getattr(self, name):g} has no meaning without model.features; "
                     "allowed: 0, or heads on states that are computed once"
                 )
-        if self.name_prior and self.features is not None and self.features.sentence != "mean":
+        if self.name_prior and self.features is not None and self.features.sentence not in ("auto", "mean"):
             raise ValueError(
                 f"model.features.sentence = {self.features.sentence}: scores of names are of the mean state; "
-                "allowed: mean, or model.name_prior = 0"
+                "allowed: auto, mean, or model.name_prior = 0"
             )
         if self.features is not None and self.trainable != "heads":
             raise ValueError(
@@ -236,10 +240,10 @@ class BERTSpec(Frozen):
                 "model.features: states of a random start hold no information; "
                 "allowed: null, or an encoder in model.pretrained"
             )
-        if self.features is not None and self.sentence != "first":
+        if self.features is not None and self.sentence not in ("auto", "first"):
             raise ValueError(
                 f"model.sentence = {self.sentence} has no meaning with model.features, which have their own; "
-                "allowed: first, or model.features.sentence"
+                "allowed: auto, or model.features.sentence"
             )
         for name, kind in (("lora_rank", "lora"), ("lora_target", "lora"), ("top_layers", "top_k")):
             if getattr(self, name) is not None and self.trainable != kind:

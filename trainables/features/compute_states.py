@@ -2,8 +2,8 @@
 
 A state's name says what it is: `token_first_2` is the state of a word's first sub-word after layer 2, and
 `sentence_mean_last` the mean of all states of an utterance after the last layer, including special sub-words;
-`sentence_own_last` is the one of these that the model's folder names. If it ends with `_both`, a decoder has read both
-directions.
+`sentence_own_last` is the one of these that the model's folder names. With `auto` it is a decoder's last sub-word, or
+else a word's first one and an utterance's mean. If it ends with `_both`, a decoder has read both directions.
 
 Functions import `transformers` themselves, since that takes seconds.
 
@@ -17,7 +17,6 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import nullcontext
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -65,15 +64,14 @@ def load_frozen(
     Raises:
         UserError: for an encoder that is not available, or has fewer layers than the spec's features need.
     """
-    from trainables.features.encoder_architecture import check_both_ways, load_encoder, read_config
-    from trainables.features.pretrained import check_states, frozen_folder
+    from trainables.features.encoder import Encoder, check_both_ways
+    from trainables.features.pretrained import available_encoder
 
-    assert spec.pretrained is not None, "features need a pretrained encoder"
-    folder = folder or frozen_folder(spec)
-    check_states(spec, read_config(folder, spec.pretrained))
-    encoder: Any = load_encoder(folder, spec.pretrained, dropout=0.0, layers=spec.layers, device=device).eval()
+    found = available_encoder(spec) if folder is None else Encoder.read(folder, str(spec.pretrained))
+    found.check(spec)
+    encoder: Any = found.load(layers=spec.layers, device=device).eval()
     if spec.features is not None and spec.features.attention == "both":
-        check_both_ways(encoder, spec.pretrained)
+        check_both_ways(encoder, found.name)
     return encoder
 
 
@@ -112,7 +110,7 @@ def hidden_states(encoder: PreTrainedModel, batch: Batch, names: Sequence[str]) 
     Raises:
         UserError: for states that are not finite in half precision, in which they are kept.
     """
-    from trainables.features.encoder_architecture import fills_gaps, mean_state, reading_both_ways, without_cache
+    from trainables.features.encoder import fills_gaps, mean_state, run_encoder, sub_word
 
     inputs = batch.inputs
     assert isinstance(inputs, PieceInputs), "an encoder reads sub-words"
@@ -124,14 +122,11 @@ def hidden_states(encoder: PreTrainedModel, batch: Batch, names: Sequence[str]) 
     scale = 1.0 if fills_gaps(encoder.config) else _SCALE
     states: dict[bool, Sequence[Tensor]] = {}
     for both in {name.endswith("_both") for name in names}:
-        with reading_both_ways(encoder) if both else nullcontext():
-            options = {"output_hidden_states": True, **without_cache(encoder.config)}
-            output = encoder(input_ids=piece_bs, attention_mask=mask_bs.long(), **options)
-        states[both] = output.hidden_states
+        states[both] = run_encoder(encoder, piece_bs, mask_bs, both=both, every=True).hidden_states
     found = []
     for name in names:
         kind, read, layer, *way = name.split("_")
-        read = encoder.config.sentence_pooling if read == "own" else read
+        read = sub_word(encoder.config, read, "mean" if kind == "sentence" else "first")
         state_bsh = states[bool(way)][-1 if layer == "last" else int(layer)].float()
         if kind == "sentence":
             row_b = torch.arange(len(state_bsh), device=device)
@@ -281,7 +276,7 @@ def write_moments(
     folder: Path, model: BERTSpec, names: Sequence[str], progress: Callable[[int, int], None] | None = None
 ) -> None:
     """Add the public moments of states to the folder of an encoded corpus, and `features/encoder.json`."""
-    from trainables.features.encoder_architecture import config_to_json
+    from trainables.features.encoder import config_to_json
 
     features = folder / "features"
     (features / "moments").mkdir(exist_ok=True)
@@ -387,7 +382,7 @@ def encoder_of(features: Path) -> dict[str, Any]:
 
 def take_encoder(model: BERTSpec, folder: Path) -> None:
     """Save the encoder that `model` names to a folder that `served_states` reads."""
-    from trainables.features.encoder_architecture import quiet
+    from trainables.features.encoder import quiet
 
     with quiet():
         frozen_encoder(model).save_pretrained(folder)

@@ -111,11 +111,11 @@ def learnt_names(model: BERTSpec) -> Path:
     """Return the file with the encoder's learnt scores of names.
 
     Raises:
-        UserError: if its folder has none, or as `frozen_folder`.
+        UserError: if its folder has none, or as `available_encoder`.
     """
-    from trainables.features.pretrained import frozen_folder
+    from trainables.features.pretrained import available_encoder
 
-    file = frozen_folder(model) / NAMES
+    file = available_encoder(model).folder / NAMES
     if not file.is_file():
         raise UserError(
             f"model.name_prior = {model.name_prior:g}: {model.pretrained} has learnt no scores of names; allowed: 0, "

@@ -18,19 +18,11 @@ from pathlib import Path
 
 import torch
 from tokenizers import Tokenizer, models
-from transformers import PreTrainedConfig
 
 from edp.spec import UserError
 from trainables.config import BERTSpec
 from trainables.features.device import frozen_device, frozen_type
-from trainables.features.encoder_architecture import (
-    POOLING,
-    check_layers,
-    fills_gaps,
-    most_pieces,
-    read_config,
-    reads_left,
-)
+from trainables.features.encoder import POOLING, Encoder, fills_gaps
 from trainables.features.word_pieces import WordPieces, lower_case_tokenizer
 from trainables.records.files import digest, one_line
 
@@ -87,10 +79,10 @@ _FILES = [
 
 
 @functools.cache
-def pretrained_folder(name: str) -> tuple[Path | None, str]:
-    """Return the local folder of a pretrained encoder, or None and a reason if it is not available from the hub.
+def pretrained_encoder(name: str) -> tuple[Encoder | None, str]:
+    """Return a pretrained encoder, or None and a reason if it is not available from the hub.
 
-    The cache limits the warning to one per process.
+    It is read once a process, which also limits the warning to one.
 
     Raises:
         UserError: for `minilm` or a path without an encoder or its weights, or for a model that reads no text.
@@ -99,27 +91,27 @@ def pretrained_folder(name: str) -> tuple[Path | None, str]:
     if folder is None:
         _log.warning("model.pretrained = %s is not available (%s): training starts from random weights", name, reason)
         return None, reason
-    read_config(folder, name)
+    encoder = Encoder.read(folder, name)
     if not any((folder / weights).is_file() for weights in _WEIGHTS):
         raise UserError(f"model.pretrained = {name}: no weights there; allowed: a folder with {' or '.join(_WEIGHTS)}")
-    return folder, ""
+    return encoder, ""
 
 
-def frozen_folder(spec: BERTSpec) -> Path:
-    """Return the local folder of the encoder whose states are computed.
+def available_encoder(spec: BERTSpec) -> Encoder:
+    """Return the encoder whose states are computed.
 
     Raises:
-        UserError: as `pretrained_folder`, and for an encoder that is not available: states of random weights would hold
-            no information.
+        UserError: as `pretrained_encoder`, and for an encoder that is not available: states of random weights would
+            hold no information.
     """
     assert spec.pretrained is not None, "features need a pretrained encoder"
-    folder, reason = pretrained_folder(spec.pretrained)
-    if folder is None:
+    encoder, reason = pretrained_encoder(spec.pretrained)
+    if encoder is None:
         raise UserError(
             f"model.pretrained = {spec.pretrained} is not available ({reason}); "
             "allowed with model.features: an available encoder"
         )
-    return folder
+    return encoder
 
 
 def _find(name: str) -> tuple[Path | None, str]:
@@ -164,20 +156,20 @@ def pretrained_pieces(name: str | None, prompt: str = "") -> WordPieces | None:
         prompt: as `FeaturesSpec.prompt`.
 
     Raises:
-        UserError: as `pretrained_folder`, and for an encoder without a tokenizer that fits it.
+        UserError: as `pretrained_encoder`, and for an encoder without a tokenizer that fits it.
     """
-    folder = pretrained_folder(name)[0] if name is not None else None
-    if name is None or folder is None:
+    encoder = pretrained_encoder(name)[0] if name is not None else None
+    if name is None or encoder is None:
         return None
+    folder, config = encoder.folder, encoder.config
     if name == MINILM:  # only vocab.txt has a pinned digest, not the package's other tokenizer files
         tokenizer = lower_case_tokenizer(models.WordPiece.from_file(str(folder / "vocab.txt"), unk_token="[UNK]"))
     else:
         tokenizer = _tokenizer(folder, name)
-    config = read_config(folder, name)
     pad, bare = config.pad_token_id, not fills_gaps(config)
     if bare and (pad is None or pad < 0):
         pad = 0  # any id: no other sub-word reads the padding
-    pieces = WordPieces(tokenizer, name, pad=pad, max_pieces=most_pieces(config, name), prompt=prompt, bare=bare)
+    pieces = WordPieces(tokenizer, name, pad=pad, max_pieces=encoder.positions, prompt=prompt, bare=bare)
     highest = max(tokenizer.get_vocab().values())
     if highest >= config.vocab_size:
         raise UserError(
@@ -208,56 +200,6 @@ def _tokenizer(folder: Path, name: str) -> Tokenizer:
     )
 
 
-def sentence_of(spec: BERTSpec, config: PreTrainedConfig) -> str | None:
-    """Return the sub-words that make an utterance's state: mean, first or last; None without features.
-
-    Raises:
-        UserError: if the folder of the model is to say so, and says nothing or another way.
-    """
-    if spec.features is None or spec.features.sentence != "own":
-        return None if spec.features is None else spec.features.sentence
-    found: str | None = getattr(config, "sentence_pooling", None)
-    if found not in ("mean", "first", "last"):
-        says = f"has {'no' if found is None else f'{found} in its'} {POOLING}"
-        raise UserError(
-            f"model.features.sentence = own: model.pretrained = {spec.pretrained} {says}; allowed: mean, first, last"
-        )
-    return found
-
-
-def check_states(spec: BERTSpec, config: PreTrainedConfig) -> None:
-    """Raise if the features name layers that the encoder does not have, or leave out the one that names are scored by.
-
-    A decoder's state at the first sub-word knows nothing of what follows: such a choice raises too.
-
-    Raises:
-        UserError: with the number of its layers, or the sub-words to read.
-    """
-    features, own = spec.features, f"model.pretrained = {spec.pretrained}, of type {config.model_type}, "
-    sentence = sentence_of(spec, config)
-    if features is not None and reads_left(config) and features.attention == "own":
-        for field, value, others in (("word", features.word, "last"), ("sentence", sentence, "mean, last")):
-            if value == "first":
-                raise UserError(
-                    f"model.features.{field} = {getattr(features, field)}: {own}has read only what is before the first "
-                    f"sub-word; allowed: {others}, or model.features.attention = both"
-                )
-    if features is not None and features.attention == "both" and not reads_left(config):
-        raise UserError(f"model.features.attention = both: {own}reads both directions by itself; allowed: own")
-    most = spec.layers or config.num_hidden_layers
-    whose = f"model.pretrained = {spec.pretrained} has" if spec.layers is None else "model.layers keeps"
-    if spec.features is not None and max(spec.features.layer_numbers) > most:
-        raise UserError(
-            f"model.features.layers = {spec.features.layers}: {whose} {most} layers; "
-            f"allowed: numbers from 0 to {most}, joined by +"
-        )
-    if spec.name_prior and spec.features is not None and most not in spec.features.layer_numbers:
-        raise UserError(
-            f"model.name_prior = {spec.name_prior:g}: scores of names are of the encoder's last layer, which "
-            f"model.features.layers = {spec.features.layers} leaves out; allowed: 0, or layers with {most}"
-        )
-
-
 def check_pretrained(spec: BERTSpec) -> list[str | int]:
     """Check the encoder that `model.pretrained` names before other work.
 
@@ -266,26 +208,25 @@ def check_pretrained(spec: BERTSpec) -> list[str | int]:
         answer may answer later.
 
     Raises:
-        UserError: as `pretrained_pieces`, for more layers than there are, and for an encoder that is not available
-            although its states are needed.
+        UserError: as `pretrained_pieces` and `Encoder.check`, and for an encoder that is not available although its
+            states are needed.
     """
-    name = spec.pretrained
+    name, features = spec.pretrained, spec.features
     if name is None:
         return []
-    folder = frozen_folder(spec) if spec.features is not None else pretrained_folder(name)[0]
-    if folder is None:
+    encoder = available_encoder(spec) if features is not None else pretrained_encoder(name)[0]
+    if encoder is None:
         return []
-    check_layers(read_config(folder, name), spec.layers, name)
-    check_states(spec, read_config(folder, name))
+    encoder.check(spec)
     pretrained_pieces(name, spec.prompt)
     asked: list[str | int] = [spec.prompt] if spec.prompt else []
-    if spec.features is not None and frozen_type(read_config(folder, name), frozen_device()) == torch.bfloat16:
+    if features is not None and frozen_type(encoder.config, frozen_device()) == torch.bfloat16:
         asked.append("bfloat16")
-    if spec.features is not None and spec.features.sentence == "own":
-        asked.append(f"sentence {sentence_of(spec, read_config(folder, name))}")
+    if features is not None and features.sentence == "own":
+        asked.append(f"sentence {encoder.config.sentence_pooling}")
     if name == MINILM:
         return [*asked, *SHA256.values()]
     if not _is_local(name):
-        return [*asked, folder.name]  # the commit of a snapshot
-    known = [file for file in sorted(folder.iterdir()) if any(fnmatch(file.name, pattern) for pattern in _FILES)]
+        return [*asked, encoder.folder.name]  # the commit of a snapshot
+    known = [file for file in sorted(encoder.folder.iterdir()) if any(fnmatch(file.name, one) for one in _FILES)]
     return [*asked, *(value for file in known for value in (file.name, file.stat().st_size, file.stat().st_mtime_ns))]

@@ -9,11 +9,9 @@ Shapes: b utterances, t tokens, s sub-words, h hidden.
 
 from __future__ import annotations
 
-import copy
 import functools
 import logging
-from contextlib import nullcontext, suppress
-from pathlib import Path
+from contextlib import suppress
 
 import torch
 from torch import Tensor
@@ -24,27 +22,21 @@ from edp.spec import UserError
 from trainables.config import BERTSpec, TrialSpec
 from trainables.corpora.labels import Labels
 from trainables.features.batch import Batch, PieceInputs
-from trainables.features.encoder_architecture import (
-    check_layers,
-    check_top_layers,
-    check_trainable,
+from trainables.features.encoder import (
+    Encoder,
     config_to_json,
     cut,
     empty_encoder,
     fills_gaps,
-    load_encoder,
     mean_state,
-    read_config,
-    reading_both_ways,
-    reads_left,
-    set_dropout,
-    without_cache,
+    run_encoder,
+    sub_word,
 )
-from trainables.features.pretrained import check_states, pretrained_folder, pretrained_pieces
+from trainables.features.pretrained import pretrained_encoder, pretrained_pieces
 from trainables.features.word_pieces import MAX_PIECES
 from trainables.models.dropout import DropoutKeys, take_along
 from trainables.models.joint import JointModel
-from trainables.models.trainable import adapt, layers_of, train_part
+from trainables.models.trainable import adapt, check_top_layers, layers_of, train_part
 from trainables.records.files import one_line
 
 _log = logging.getLogger(__name__)
@@ -65,8 +57,8 @@ class BERT(JointModel):
         super().__init__(sentence_size=hidden, token_size=hidden, labels=labels, dropout=spec.dropout, head=spec.head)
         take_along(encoder, self.dropout_keys, first=1)
         self.encoder = encoder
-        self.sentence = spec.sentence
-        self.reads_left = reads_left(encoder.config)
+        self.sentence = sub_word(encoder.config, spec.sentence, "first" if fills_gaps(encoder.config) else "last")
+        self.word = sub_word(encoder.config, "auto", "first")
         self.pretrained_source = source
         train_part(self, spec)
 
@@ -80,12 +72,8 @@ class BERT(JointModel):
         inputs = batch.inputs
         assert isinstance(inputs, PieceInputs), "BERT reads sub-words; encode the corpus for it"
         with self.padded(inputs.pieces_b):
-            hidden_bsh = self.encoder(
-                input_ids=inputs.piece_bs,
-                attention_mask=inputs.piece_mask_bs.long(),
-                **without_cache(self.encoder.config),
-            ).last_hidden_state
-        place_bt = inputs.last_bt if self.reads_left else inputs.first_bt
+            hidden_bsh = run_encoder(self.encoder, inputs.piece_bs, inputs.piece_mask_bs).last_hidden_state
+        place_bt = inputs.last_bt if self.word == "last" else inputs.first_bt
         token_bth = hidden_bsh.gather(1, place_bt[:, :, None].expand(-1, -1, hidden_bsh.shape[2]))
         if self.sentence == "mean":
             return mean_state(hidden_bsh, inputs.piece_mask_bs), token_bth
@@ -97,12 +85,12 @@ def _encoder(spec: BERTSpec, vocabulary_size: int | None) -> tuple[PreTrainedMod
     """Return an encoder, and the name of the weights that it starts from."""
     reason = "model.pretrained is null"
     if spec.pretrained is not None:
-        folder, reason = pretrained_folder(spec.pretrained)
+        encoder, reason = pretrained_encoder(spec.pretrained)
         pieces = pretrained_pieces(spec.pretrained)
-        if folder is not None and pieces is not None:
-            check_trainable(spec, read_config(folder, spec.pretrained))
+        if encoder is not None and pieces is not None:
+            encoder.check(spec)
             if vocabulary_size in (None, pieces.size):
-                return load_encoder(folder, spec.pretrained, dropout=spec.dropout, layers=spec.layers), spec.pretrained
+                return encoder.load(dropout=spec.dropout, layers=spec.layers), spec.pretrained
             # The pretrained embeddings belong to the sub-words of their own vocabulary only.
             reason = f"its vocabulary has {pieces.size} pieces, the encoded corpus' has {vocabulary_size}"
             _log.warning("model.pretrained = %s does not fit (%s): the start is random", spec.pretrained, reason)
@@ -134,58 +122,49 @@ def check_encoder(model: BERTSpec, spec: TrialSpec) -> None:
         UserError: naming the allowed settings.
     """
     name, training = model.pretrained, spec.training
-    folder = pretrained_folder(name)[0] if name is not None else None
-    if name is None or folder is None:
+    encoder = pretrained_encoder(name)[0] if name is not None else None
+    if encoder is None:
         return
-    config = read_config(folder, name)
-    check_trainable(model, config)
-    check_layers(config, model.layers, name)
-    check_top_layers(model, model.layers or config.num_hidden_layers)
-    check_states(model, config)
+    kind = encoder.config.model_type
+    encoder.check(model)
+    check_top_layers(model, model.layers or encoder.config.num_hidden_layers)
     if training.method == "sgd":
         return  # nothing is clipped, and nothing is promised
-    if (meets := _meeting_of(folder, model)) is not None:
-        raise UserError(f"model.pretrained = {name}: of type {config.model_type}, {meets}")
+    if (meets := _meeting_of(encoder, model)) is not None:
+        raise UserError(f"model.pretrained = {name}: of type {kind}, {meets}")
     if model.trainable == "heads":
         return  # a frozen encoder has no gradients to clip
     one_each = training.clips == training.workers and spec.edp.sampling == "shuffle" and spec.edp.alpha != "private"
     if one_each:
         return  # a worker with one micro-batch a step clips its whole gradient, whatever the encoder
-    fault = _fault_of(folder, model)
+    fault = clipping_fault(encoder, model)
     if fault is not None:
         raise UserError(
             f"model.pretrained = {name}: several micro-batches of one worker cannot be clipped with type "
-            f"{config.model_type} ({fault}); "
+            f"{kind} ({fault}); "
             "allowed: model.trainable = heads, or shuffled epochs with training.workers = training.micro_batches and "
             "edp.alpha = fixed, public, paper or none"
         )
 
 
 @functools.cache
-def _fault_of(folder: Path, model: BERTSpec) -> str | None:
-    """Return `clipping_fault` of the encoder in a folder, tried once a process."""
-    return clipping_fault(read_config(folder, str(model.pretrained)), model)
-
-
-def clipping_fault(config: PreTrainedConfig, spec: BERTSpec) -> str | None:
+def clipping_fault(encoder: Encoder, spec: BERTSpec) -> str | None:
     """Return the reason why `edp.per_example` cannot separate two examples' gradients, or None if a trial shows it can.
 
     The trial takes two layers of the architecture, which also shows parameters that layers share. With
     `model.trainable = lora` only the adapters are trained.
     """
-    small = copy.deepcopy(config)
-    cut(small, min(2, config.num_hidden_layers))
+    small = encoder.architecture(min(2, encoder.config.num_hidden_layers))
     with torch.random.fork_rng(devices=[]):
         model = empty_encoder(small)
         if spec.trainable == "lora":
             model.requires_grad_(False)
             adapt(model, spec.lora_target, spec.lora_rank)
-        ids_bs = torch.arange(8).view(2, 4) % config.vocab_size
+        ids_bs = torch.arange(8).view(2, 4) % small.vocab_size
         try:
             recorder = record_per_example(model)
-            mask_bs, options = torch.ones_like(ids_bs), without_cache(config)
             with recorder.examples(torch.arange(2), 2):
-                states_bsh = model(input_ids=ids_bs, attention_mask=mask_bs, **options).last_hidden_state
+                states_bsh = run_encoder(model, ids_bs, torch.ones_like(ids_bs)).last_hidden_state
             states_bsh.sum().backward()
             recorder.squared_norms()
         except (UnsupportedLayer, RuntimeError) as error:
@@ -193,25 +172,17 @@ def clipping_fault(config: PreTrainedConfig, spec: BERTSpec) -> str | None:
     return None
 
 
-def _meeting_of(folder: Path, model: BERTSpec) -> str | None:
-    """Return what is wrong with a batch of the encoder in a folder, and what is allowed, or None."""
+def _meeting_of(encoder: Encoder, model: BERTSpec) -> str | None:
+    """Return what is wrong with a batch of an encoder, and what is allowed, or None."""
     both = model.features is not None and model.features.attention == "both"
-    trained, dropout = model.trainable != "heads", model.dropout if model.trainable != "heads" else 0.0
+    trained = model.trainable != "heads"
     target = (model.lora_target or "query_value") if model.trainable == "lora" else None
-    faults = functools.partial(_meeting_fault, folder, trained=trained, target=target, both=both)
-    if (fault := faults(dropout=False)) is not None:
+    faults = functools.partial(meeting_fault, encoder, trained=trained, target=target, both=both)
+    if (fault := faults()) is not None:
         return f"{fault}; allowed: an encoder such as BERT, RoBERTa or MPNet"
-    if dropout and (fault := faults(dropout=True)) is not None:
+    if trained and model.dropout and (fault := faults(dropout=0.1)) is not None:
         return f"{fault}; allowed: model.dropout = 0, or an encoder such as BERT, RoBERTa or MPNet"
     return None
-
-
-@functools.cache
-def _meeting_fault(folder: Path, *, trained: bool, target: str | None, both: bool, dropout: bool) -> str | None:
-    """Return `meeting_fault` of the encoder in a folder, tried once a process."""
-    return meeting_fault(
-        read_config(folder, folder.name), trained=trained, target=target, both=both, dropout=0.1 if dropout else 0.0
-    )
 
 
 _LENGTHS = (5, 12, 24)
@@ -219,8 +190,9 @@ _ROUNDING = 1e-5
 """Of a trial in double precision. Some layers compute in float32 whatever the type of their inputs."""
 
 
+@functools.cache
 def meeting_fault(
-    config: PreTrainedConfig, *, trained: bool, target: str | None = None, both: bool = False, dropout: float = 0.0
+    encoder: Encoder, *, trained: bool, target: str | None = None, both: bool = False, dropout: float = 0.0
 ) -> str | None:
     """Return how utterances of a batch meet in an encoder, or None if a trial shows that they do not.
 
@@ -233,24 +205,22 @@ def meeting_fault(
         both: let a decoder read both directions.
         dropout: ignored for decoders, which have none.
     """
-    small = copy.deepcopy(config)
-    set_dropout(small, dropout if fills_gaps(config) else 0.0)
-    keys = DropoutKeys()
+    small, keys = encoder.architecture(dropout=dropout), DropoutKeys()
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         try:
             shrink(small)
             small._experts_implementation = "eager"  # the fast one has no double precision
-            encoder = empty_encoder(small)
+            model = empty_encoder(small)
             if target is not None:
-                encoder.requires_grad_(False)
-                adapt(encoder, target, 1)
-            take_along(encoder, keys, first=1)
-            for parameter in encoder.parameters():
+                model.requires_grad_(False)
+                adapt(model, target, 1)
+            take_along(model, keys, first=1)
+            for parameter in model.parameters():
                 if parameter.ndim == 1 or not parameter.all():  # at first constant, or 0 for the padding
                     parameter.data.add_(torch.randn_like(parameter) * 0.1)
-            encoder.double().train(trained)
-            batch = functools.partial(_run, encoder, keys, trained=trained, both=both)
+            model.double().train(trained)
+            batch = functools.partial(_run, model, keys, trained=trained, both=both)
             (states, gradient), (again, _) = batch([0, 1, 2], seed=1), batch([0, 1, 2], seed=2)
             alone = [batch([utterance], seed=1) for utterance in range(len(_LENGTHS))]
         except Exception as error:  # an architecture can fail in any way
@@ -290,9 +260,8 @@ def _run(
     mask_bs = torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]
     keys.key_b = torch.tensor(utterances, dtype=torch.int32) * 7919
     torch.manual_seed(seed)
-    with torch.set_grad_enabled(trained), reading_both_ways(encoder) if both else nullcontext():
-        options = {"output_hidden_states": not trained, **without_cache(encoder.config)}
-        output = encoder(input_ids=ids_bs.where(mask_bs, pad), attention_mask=mask_bs.long(), **options)
+    with torch.set_grad_enabled(trained):
+        output = run_encoder(encoder, ids_bs.where(mask_bs, pad), mask_bs, both=both, every=not trained)
         last_bsh = output.last_hidden_state
         all_bsh = torch.cat([last_bsh] if trained else [*output.hidden_states, last_bsh], -1)
         if not trained:

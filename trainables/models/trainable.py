@@ -72,13 +72,21 @@ def train_part(model: JointModel, spec: ModelSpec) -> None:
                 f"model.trainable = bitfit: {type(encoder).__name__} has no biases; allowed: all, heads, lora, top_k"
             )
     elif spec.trainable == "top_k":
-        from trainables.features.encoder_architecture import check_top_layers  # transformers takes seconds to import
-
         check_top_layers(spec, len(layers_of(encoder)))
         for layer in layers_of(encoder)[-(spec.top_layers or TOP_LAYERS) :]:
             layer.requires_grad_(True)
     else:
         adapt(encoder, spec.lora_target, spec.lora_rank)
+
+
+def check_top_layers(model: BERTSpec, layers: int) -> None:
+    """Raise if `model.top_layers` is more than the encoder's number of layers.
+
+    Raises:
+        UserError: with the number of its layers.
+    """
+    if model.top_layers is not None and model.top_layers > layers:
+        raise UserError(f"model.top_layers = {model.top_layers}: the encoder has {layers}; allowed: 1 to {layers}")
 
 
 def adapt(encoder: nn.Module, target: str | None, rank: int | None) -> None:

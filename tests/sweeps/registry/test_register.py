@@ -22,7 +22,7 @@ from tests.support.encoder_folders import make_encoder
 from tests.support.registering import METRICS, MODELS, TASKS, Kept, trial_spec
 from trainables.corpora.types import split_blanks
 from trainables.features.compute_states import encoder_of
-from trainables.features.pretrained import pretrained_folder
+from trainables.features.pretrained import pretrained_encoder
 from trainables.measure.ser import slots_of
 
 UTTERANCES = ["call my mother tomorrow", "Zyxwv unheard-of wörds", "remind me", "pay 10\u00a0000 now", "\u00a0"]
@@ -174,19 +174,19 @@ def test_a_frozen_encoder_is_named_by_its_digest_or_goes_along(kept: Kept, tmp_p
     assert "Private part: heads" in version.description
     encoder = Path(str(kept.spec.model.pretrained))
     elsewhere = encoder.rename(tmp_path / "elsewhere")
-    pretrained_folder.cache_clear()
+    pretrained_encoder.cache_clear()
     try:
         assert kept.load(whole).predict(UTTERANCES)[0].utterance == UTTERANCES[0]
         with pytest.raises(UserError, match=r"model\.pretrained = .*: no config\.json there"):
             kept.load(plain)
         other = make_encoder("bert", encoder, type_vocab_size=3)
-        pretrained_folder.cache_clear()
+        pretrained_encoder.cache_clear()
         with pytest.raises(UserError, match=r"its weights have SHA-256 .*, the heads were trained on"):
             kept.load(plain)
         shutil.rmtree(other)
     finally:
         elsewhere.rename(encoder)
-        pretrained_folder.cache_clear()
+        pretrained_encoder.cache_clear()
 
 
 def test_a_long_utterance_is_no_burden_to_the_short_ones() -> None:

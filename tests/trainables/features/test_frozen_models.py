@@ -43,8 +43,8 @@ from trainables.features.compute_states import (
     load_frozen,
     take_encoder,
 )
-from trainables.features.encoder_architecture import fills_gaps, reads_left
-from trainables.features.pretrained import check_pretrained, pretrained_folder, pretrained_pieces
+from trainables.features.encoder import fills_gaps, reads_left
+from trainables.features.pretrained import check_pretrained, pretrained_encoder, pretrained_pieces
 from trainables.features.token_features import encode_utterances
 from trainables.features.word_pieces import WordPieces
 
@@ -186,7 +186,7 @@ def test_a_decoder_is_read_where_it_knows_the_word(frozen: dict[str, Path], tmp_
 
 def test_only_adapters_of_a_decoder_are_trained(frozen: dict[str, Path], tmp_path: Path) -> None:
     for kind, folder in frozen.items():
-        pretrained_folder.cache_clear()
+        pretrained_encoder.cache_clear()
         assert not fills_gaps(load_frozen(frozen_spec(folder)).config)
         tied = ", and would train shared.weight twice, which is encoder.embed_tokens.weight too" if kind == "t5" else ""
         for changes, says in (
@@ -194,7 +194,10 @@ def test_only_adapters_of_a_decoder_are_trained(frozen: dict[str, Path], tmp_pat
                 {"trainable": "all"},
                 rf"model.trainable = all: .* is no encoder such as BERT{tied}; allowed: heads, lora",
             ),
-            ({"trainable": "lora"}, r"model.sentence = first: .* at its first sub-word; allowed: last, mean"),
+            (
+                {"trainable": "lora", "sentence": "first"},
+                r"model.sentence = first: .* at its first sub-word; allowed: last, mean",
+            ),
         ):
             spec = BERTSpec(vocabulary=BERT.vocabulary, pretrained=str(folder), **changes)
             with pytest.raises(UserError, match=says):

@@ -27,7 +27,7 @@ from trainables.features.compute_states import (
     take_encoder,
 )
 from trainables.features.encoded_corpus import EncodedCorpus
-from trainables.features.pretrained import pretrained_folder
+from trainables.features.pretrained import pretrained_encoder
 from trainables.features.token_features import encode_utterances
 from trainables.models import JointModel, build_model
 from trainables.records.job import TrialFailed, TrialJob, TrialResult
@@ -181,7 +181,7 @@ def test_served_heads_answer_as_the_trained_ones_and_only_on_the_same_encoder(
     (tmp_path / "bundle" / "features").symlink_to(folder / "features")
     gone = spec.model_copy(update={"pretrained": str(tmp_path / "gone")})
     assert isinstance(served_states(gone, tmp_path / "bundle", corpus.labels), NewStates), "it was taken along"
-    pretrained_folder.cache_clear()
+    pretrained_encoder.cache_clear()
 
 
 @pytest.mark.parametrize(

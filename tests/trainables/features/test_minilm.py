@@ -26,7 +26,7 @@ from trainables.features.pretrained import (
     VERSION,
     check_pretrained,
     minilm_folder,
-    pretrained_folder,
+    pretrained_encoder,
     pretrained_pieces,
 )
 from trainables.features.token_features import encode_utterances
@@ -61,7 +61,7 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {PACKAGE}\nVersion: {VERSION}\n")
     (about / "RECORD").write_text("".join(f"{module}/model/{name},,\n" for name in SHA256))
     monkeypatch.syspath_prepend(tmp_path)
-    pretrained_folder.cache_clear()
+    pretrained_encoder.cache_clear()
     return folder
 
 
@@ -113,11 +113,13 @@ def test_the_other_files_of_the_package_are_not_read(
     for name in SHA256:
         shutil.copy2(real / name, package / name)
     (package / "tokenizer.json").write_text("not to be read")
-    assert pretrained_folder(MINILM) == (package, "")
+    encoder, reason = pretrained_encoder(MINILM)
+    assert encoder is not None
+    assert (encoder.folder, reason) == (package, "")
     pieces = pretrained_pieces(MINILM)
     assert pieces is not None
     assert pieces.pieces(["play"]) == [[2377]]
-    pretrained_folder.cache_clear()
+    pretrained_encoder.cache_clear()
 
 
 def test_another_digest_is_refused(package: Path) -> None:
@@ -137,7 +139,7 @@ def test_without_the_package_a_recipe_that_names_it_ends_in_one_line(
         raise metadata.PackageNotFoundError(name)
 
     monkeypatch.setattr(pretrained.metadata, "files", nowhere)
-    pretrained_folder.cache_clear()
+    pretrained_encoder.cache_clear()
     words = ["--set", "corpus={name: communication, utterances: 60}", "--set", "model.pretrained=minilm"]
     public = ["--set", "model.vocabulary={name: health}", "--set", "shadow.corpus={name: video, utterances: 60}"]
     code, _, said = command("run", "atis_bert", *words, *public, "--storage", str(tmp_path / "runs"))

@@ -18,8 +18,8 @@ from tests.support.gradients import relative
 from tests.support.models import EXAMPLES, batch_of, built, literal, spec_of
 from tests.support.tiny import SPEC
 from trainables.config import BERTSpec, TrialSpec
-from trainables.features.encoder_architecture import read_config
-from trainables.features.pretrained import pretrained_folder
+from trainables.features.encoder import Encoder
+from trainables.features.pretrained import pretrained_encoder
 from trainables.models.bert import clipping_fault
 from trainables.models.gradient_checkpointing import checkpoint_layers
 from trainables.training.process import alone
@@ -42,7 +42,7 @@ def test_those_of_adapters_are_too_whatever_they_adapt(kind: str, target: str, t
         with pytest.raises(UserError, match=r"GPT2Model has no such layers"):
             built(spec, tmp_path)
         return
-    assert clipping_fault(read_config(folder, kind), spec) is None
+    assert clipping_fault(Encoder.read(folder, kind), spec) is None
     compare_with_a_loop(spec, tmp_path)
 
 
@@ -91,10 +91,11 @@ def compare_with_a_loop(spec: BERTSpec, tmp_path: Path, *, checkpointing: bool =
 def test_what_cannot_be_clipped_apart_is_found_out_by_trying(tmp_path: Path) -> None:
     for kind in KINDS:
         folder = make_encoder(kind, tmp_path / kind)
-        fault = clipping_fault(read_config(folder, kind), spec_of(folder))
+        fault = clipping_fault(Encoder.read(folder, kind), spec_of(folder))
         assert (fault is None) == (kind in CLIPPABLE), (kind, fault)
     sizes: dict[str, Any] = {"vocab_size": 30, "hidden_size": 8, "embedding_size": 8, "intermediate_size": 8}
-    fault = clipping_fault(AlbertConfig(**sizes, num_hidden_layers=3, num_attention_heads=2), spec_of(tmp_path))
+    albert = AlbertConfig(**sizes, num_hidden_layers=3, num_attention_heads=2)
+    fault = clipping_fault(Encoder("albert", tmp_path, albert), spec_of(tmp_path))
     assert fault is not None, "all of its layers are one"
     assert "was used twice" in fault
 
@@ -106,7 +107,7 @@ def trial_of(folder: Path, **changes: Any) -> TrialSpec:
 
 
 def test_an_encoder_that_cannot_be_clipped_so_is_refused(tmp_path: Path) -> None:
-    pretrained_folder.cache_clear()
+    pretrained_encoder.cache_clear()
     folder = make_encoder("deberta-v2", tmp_path / "made")
     for changes in (
         {"training": {"workers": 2}},

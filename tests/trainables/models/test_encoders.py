@@ -21,10 +21,10 @@ from tests.support.toy import BERT, SPLITS, utterance
 from trainables.config import BERTSpec, TrialSpec
 from trainables.corpora.types import Splits
 from trainables.features.batch import Batch, PieceInputs
-from trainables.features.encoder_architecture import config_from_json, config_to_json, empty_encoder, load_encoder
-from trainables.features.pretrained import check_pretrained, pretrained_folder, pretrained_pieces
+from trainables.features.encoder import Encoder, config_from_json, config_to_json, empty_encoder
+from trainables.features.pretrained import check_pretrained, pretrained_encoder, pretrained_pieces
 from trainables.features.token_features import encode_utterances
-from trainables.models.bert import BERT as Encoder
+from trainables.models.bert import BERT as Trained
 from trainables.records.job import TrialFailed
 from trainables.training.process import new_model
 
@@ -134,10 +134,10 @@ def test_layers_takes_the_first_ones(folder: Path, tmp_path: Path) -> None:
 def test_an_architecture_and_weights_are_all_that_a_server_needs(folder: Path, tmp_path: Path) -> None:
     spec = spec_of(folder, layers=2)
     corpus, net = built(spec, tmp_path)
-    assert isinstance(net, Encoder)
+    assert isinstance(net, Trained)
     text = config_to_json(net.encoder.config)
     assert str(folder.parent) not in text
-    again = Encoder(spec, corpus.labels, config=config_from_json(text)).eval()
+    again = Trained(spec, corpus.labels, config=config_from_json(text)).eval()
     again.load_state_dict(net.state_dict())
     batch = batch_of(folder, UTTERANCES)
     with torch.no_grad():
@@ -206,7 +206,7 @@ def test_weights_saved_with_a_head_and_old_names_are_found(folders: dict[str, Pa
     }
     (folder / "model.safetensors").unlink()
     torch.save(renamed | {"cls.predictions.bias": torch.zeros(3)}, folder / "pytorch_model.bin")
-    loaded = load_encoder(folder, "old", dropout=0.1).state_dict()
+    loaded = Encoder.read(folder, "old").load(dropout=0.1).state_dict()
     assert all(value.equal(weights[name]) for name, value in loaded.items())
 
 
@@ -234,7 +234,7 @@ def test_a_hub_that_answers_tells_its_encoder_from_the_random_start_while_it_did
         return str(snapshot)
 
     monkeypatch.setattr("huggingface_hub.snapshot_download", snapshot_download)
-    pretrained_folder.cache_clear()
+    pretrained_encoder.cache_clear()
     spec = spec_of(Path("some/name"))
     assert check_pretrained(spec) == []
     states = BERTSpec.model_validate(
@@ -243,9 +243,9 @@ def test_a_hub_that_answers_tells_its_encoder_from_the_random_start_while_it_did
     with pytest.raises(UserError, match="some/name is not available"):
         check_pretrained(states)  # before a corpus is encoded with a vocabulary that is not the encoder's
     answers = True
-    pretrained_folder.cache_clear()
+    pretrained_encoder.cache_clear()
     assert check_pretrained(spec) == check_pretrained(states) == ["0123abc"]
-    pretrained_folder.cache_clear()
+    pretrained_encoder.cache_clear()
 
 
 def test_an_empty_encoder_of_a_class_with_a_fixed_pooler_has_no_weights_for_it() -> None:

@@ -15,8 +15,8 @@ from tests.support.encoder_folders import ARCHITECTURES, make_encoder, tiny_conf
 from tests.support.models import spec_of
 from tests.support.tiny import SPEC
 from trainables.config import TrialSpec
-from trainables.features.encoder_architecture import empty_encoder, fills_gaps
-from trainables.features.pretrained import pretrained_folder
+from trainables.features.encoder import Encoder, empty_encoder, fills_gaps
+from trainables.features.pretrained import pretrained_encoder
 from trainables.models import bert
 from trainables.models.bert import meeting_fault
 
@@ -25,14 +25,18 @@ DRAWS = "draws random numbers that all utterances of a batch share"
 FIRST = ("fnet", "convbert", "mobilebert", "xlm", "albert", "bert", "llama")
 
 
-def faults(config: PreTrainedConfig) -> dict[str, str | None]:
+def tiny(kind: str) -> Encoder:
+    return Encoder(kind, Path(kind), tiny_config(kind))
+
+
+def faults(encoder: Encoder) -> dict[str, str | None]:
     """What is wrong with a frozen encoder, with adapters or all weights without dropout, and with dropout."""
-    found = {"frozen": meeting_fault(config, trained=False)}
-    ways = {"lora": "all", "all": None} if fills_gaps(config) else {"lora": "all"}
+    found = {"frozen": meeting_fault(encoder, trained=False)}
+    ways = {"lora": "all", "all": None} if fills_gaps(encoder.config) else {"lora": "all"}
     for way, target in ways.items():
-        found[way] = meeting_fault(config, trained=True, target=target)
-        if fills_gaps(config):
-            found[f"{way}, dropout"] = meeting_fault(config, trained=True, target=target, dropout=0.1)
+        found[way] = meeting_fault(encoder, trained=True, target=target)
+        if fills_gaps(encoder.config):
+            found[f"{way}, dropout"] = meeting_fault(encoder, trained=True, target=target, dropout=0.1)
     return found
 
 
@@ -41,7 +45,7 @@ def faults(config: PreTrainedConfig) -> dict[str, str | None]:
 )
 def test_what_meets_in_an_architecture_is_found(kind: str) -> None:
     expected = ARCHITECTURES[kind]
-    for way, fault in faults(tiny_config(kind)).items():
+    for way, fault in faults(tiny(kind)).items():
         if expected == "dropout":
             assert (fault is not None) == way.endswith("dropout"), (way, fault)
         else:
@@ -56,11 +60,9 @@ def test_a_gradient_that_depends_on_the_batch_is_found(monkeypatch: pytest.Monke
         )
         return encoder
 
-    assert meeting_fault(tiny_config("bert"), trained=True) is None
+    assert meeting_fault(tiny("bert"), trained=True) is None
     monkeypatch.setattr(bert, "empty_encoder", by_the_batch)
-    assert (
-        meeting_fault(tiny_config("bert"), trained=True) == "lets utterances of a batch change each other's gradients"
-    )
+    assert meeting_fault(tiny("bert"), trained=True) == "lets utterances of a batch change each other's gradients"
 
 
 def trial_of(folder: Path, method: str = "dpsgd", **model: Any) -> TrialSpec:
@@ -69,7 +71,7 @@ def trial_of(folder: Path, method: str = "dpsgd", **model: Any) -> TrialSpec:
 
 
 def test_an_encoder_is_refused_in_one_line_where_something_is_promised(tmp_path: Path) -> None:
-    pretrained_folder.cache_clear()
+    pretrained_encoder.cache_clear()
     folders = {}
     for kind in ("fnet", "esm"):
         folders[kind] = make_encoder("bert", tmp_path / kind)  # the check reads the architecture alone
@@ -90,5 +92,5 @@ def test_an_encoder_is_refused_in_one_line_where_something_is_promised(tmp_path:
 
 def test_the_trial_leaves_the_generator_as_it_was() -> None:
     before = torch.get_rng_state()
-    meeting_fault(tiny_config("bert"), trained=True, dropout=0.1)
+    meeting_fault(tiny("bert"), trained=True, dropout=0.1)
     assert before.equal(torch.get_rng_state())

@@ -17,7 +17,7 @@ from tests.conftest import Command
 from tests.support.encoder_folders import make_encoder
 from tests.support.models import built, spec_of
 from trainables.config import BERTSpec, CorpusSpec
-from trainables.features.pretrained import check_pretrained, pretrained_folder, pretrained_pieces
+from trainables.features.pretrained import check_pretrained, pretrained_encoder, pretrained_pieces
 from trainables.features.word_pieces import WordPieces
 
 
@@ -31,7 +31,7 @@ def test_a_tokenizer_without_its_special_tokens_is_refused() -> None:
 
 
 def refusal(folder: Path) -> str:
-    pretrained_folder.cache_clear()
+    pretrained_encoder.cache_clear()
     with pytest.raises(UserError) as caught:
         built(spec_of(folder), folder.parent)
     assert "\n" not in str(caught.value)
@@ -88,6 +88,7 @@ def test_a_folder_that_lacks_something_is_refused_in_one_line(tmp_path: Path) ->
     (folder / "tokenizer.json").write_bytes(tokenizer)
     for key, value in (("n_heads", "7"), ("activation", '"nope"')):
         (folder / "config.json").write_text(re.sub(rf'("{key}": )[^,]*', rf"\g<1>{value}", config))
+        pretrained_encoder.cache_clear()
         with pytest.raises(UserError, match=r"the encoder of its config\.json cannot be built"):
             check_pretrained(BERTSpec(pretrained=str(folder), vocabulary=CorpusSpec(name="snips")))
     (folder / "config.json").write_text(config)
@@ -96,7 +97,7 @@ def test_a_folder_that_lacks_something_is_refused_in_one_line(tmp_path: Path) ->
         (folder / name).unlink()
     assert "it has no tokenizer that can be read (no vocabulary there)" in refusal(folder)
     (folder / "tokenizer.json").write_bytes(tokenizer)
-    pretrained_folder.cache_clear()
+    pretrained_encoder.cache_clear()
     assert pretrained_pieces(str(folder)) is not None
 
 

@@ -19,7 +19,7 @@ from trainables.config import BERTSpec, ModelSpec
 from trainables.corpora.types import Splits
 from trainables.features.batch import Batch
 from trainables.features.encoding import encode
-from trainables.features.pretrained import pretrained_folder
+from trainables.features.pretrained import pretrained_encoder
 from trainables.features.token_features import encode_utterances
 from trainables.features.word_pieces import WordPieces
 from trainables.measure.predictions import collect_predictions, utility_metrics
@@ -172,9 +172,9 @@ def bert_folder(tmp_path: Path) -> Iterator[Path]:
     )
     BertModel(config).save_pretrained(folder)
     pieces._tokenizer.save(str(folder / "tokenizer.json"))
-    pretrained_folder.cache_clear()
+    pretrained_encoder.cache_clear()
     yield folder
-    pretrained_folder.cache_clear()
+    pretrained_encoder.cache_clear()
 
 
 def test_a_pretrained_folder_gives_weights_and_vocabulary(bert_folder: Path, tmp_path: Path) -> None:
@@ -211,14 +211,14 @@ def test_a_hub_that_does_not_answer_is_no_error(
         raise FileNotFoundError("cannot reach the hub\nat its address")
 
     monkeypatch.setattr("huggingface_hub.snapshot_download", snapshot_download)
-    pretrained_folder.cache_clear()
+    pretrained_encoder.cache_clear()
     spec = BERT.model_copy(update={"pretrained": "someone/some-bert"})
     with caplog.at_level(logging.WARNING):
         net = build_model(spec, encoded(BERT, tmp_path).labels, seed=0)
     assert net.pretrained_source == "random start (cannot reach the hub at its address)"
     assert "someone/some-bert is not available" in caplog.text
     assert asked == [True, False], "the cache is asked before the network, and each once a process"
-    pretrained_folder.cache_clear()
+    pretrained_encoder.cache_clear()
 
 
 def test_sizes_that_do_not_fit_are_refused() -> None:
