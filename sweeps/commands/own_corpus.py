@@ -23,8 +23,7 @@ from sweeps.text.terminal import print_line
 from trainables.config import BERTSpec
 from trainables.corpora import Splits, load_corpus
 from trainables.corpora.labels import TASKS, Task, labels_of
-from trainables.features.encoder_architecture import read_config
-from trainables.features.pretrained import frozen_folder
+from trainables.features.pretrained import available_encoder
 
 PRIVATE = "private"
 _FEWEST = 100
@@ -113,7 +112,7 @@ def _layers(recipe: Recipe) -> list[int]:
         UserError: for an encoder that is not there.
     """
     assert isinstance(recipe.model, BERTSpec), "the recipe has an encoder"
-    count = read_config(frozen_folder(recipe.model), str(recipe.model.pretrained)).num_hidden_layers
+    count = available_encoder(recipe.model).config.num_hidden_layers
     return sorted({max(1, count * third // 3) for third in (1, 2, 3)})
 
 
