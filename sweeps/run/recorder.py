@@ -142,7 +142,7 @@ class Recorder:
         return None
 
     def end(self, folder: Path, ledger: Ledger | None, model: str | None = None) -> None:
-        """Record the end of a training. It goes on counting as planned if its ledger is unknown (None), or its folder gone.
+        """Record the end of a training. If its ledger is unknown (None) or its folder gone, it counts as planned.
 
         Args:
             model: why its model counts as released, in words; None if it does not.
