@@ -37,10 +37,10 @@ def test_fields_of_features_and_head_are_searched_by_their_paths() -> None:
     assert {model.features.layers for model in found if model.features} == {"0+2", "1"}
     assert {model.head.slots for model in found} == {"softmax", "crf"}
     assert all_state_names(found, Labels(("a", "b"), ("O", "B-x", "I-x"))) == [
-        "sentence_mean_last",
-        "token_first_0",
-        "token_first_1",
-        "token_first_2",
+        "sentence_auto_last",
+        "token_auto_0",
+        "token_auto_1",
+        "token_auto_2",
     ]
 
 
