@@ -186,7 +186,8 @@ class Encoder:
 
         A decoder's state at the first sub-word knows nothing of what follows: such a choice raises too.
         """
-        own, sentence = f"model.pretrained = {self.name}, of type {self.config.model_type}, ", features.sentence
+        own = f"model.pretrained = {self.name}, of type {self.config.model_type}, "
+        sentence: str | None = features.sentence
         if sentence == "own":
             sentence = getattr(self.config, "sentence_pooling", None)
             if sentence not in ("mean", "first", "last"):
