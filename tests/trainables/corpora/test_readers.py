@@ -12,9 +12,9 @@ from edp.spec import UserError
 from tests.support import writers
 from tests.support.permissions import unreadable
 from tests.support.writers import AWKWARD, CORPUS
-from trainables.config import CorpusSpec
+from trainables.config import ColumnsSpec, CorpusSpec
 from trainables.corpora import Utterance, check_corpus, corpus_digest, read_corpus
-from trainables.corpora.files import detect_format
+from trainables.corpora.formats import detect_format
 from trainables.corpora.readers import read_records
 
 
@@ -376,7 +376,7 @@ def test_a_pointer_of_git_lfs_is_called_so(name: str, tmp_path: Path) -> None:
     path.write_text(f"version https://git-lfs.github.com/spec/v1\noid sha256:{'0' * 64}\nsize 12345\n")
     for other in ("seq.out", "label") if name == "seq.in" else ():
         (tmp_path / other).write_text("O\n")
-    says = re.escape(f"{path}: is a pointer of Git LFS, not the file itself; fetch it with: git lfs pull")
+    says = re.escape(f"{path}: is a pointer of Git LFS, not the file itself; allowed: the file, by git lfs pull")
     with pytest.raises(UserError, match=says):
         read_corpus(tmp_path, "auto")
 
@@ -393,3 +393,72 @@ def test_utterances_that_contradict_each_other_and_columns_that_are_not_read_are
     path.write_text("\n".join(["text,intent", *(row.rpartition(",")[0] for row in rows)]))
     found = check_corpus(CorpusSpec(name="mine", path=str(path)))
     assert (found.contradictions, found.contradiction, found.unread) == (0, None, [])
+
+
+NUMBERED = """# global.columns = ID FORM UPOS NER
+# text = x
+1\tto\tX\tO
+2-3\tlaspaz\t_\t_
+2\tlas\tX\tB-city
+3\tpaz\tX\tI-city
+"""
+
+
+def test_columns_of_conll_are_those_of_its_header_or_of_the_setting(tmp_path: Path) -> None:
+    wanted = [Utterance(("to", "las", "paz"), ("O", "B-city", "I-city"), "")]
+    path = tmp_path / "a.conll"
+    path.write_text(NUMBERED)
+    assert read_corpus(path, "auto") == wanted
+    assert read_records(path, "auto")[0].unread == ("ID", "UPOS")
+    path.write_text(NUMBERED.replace("\tO\n", "\tO\tB-x\n").partition("\n")[2])
+    columns = ColumnsSpec.model_validate({"text": 2, "tags": 4})
+    assert read_corpus(path, "auto", columns) == wanted
+    assert read_records(path, "auto", columns)[0].unread == ("column 1", "column 3", "column 5")
+
+
+@pytest.mark.parametrize(
+    ("content", "columns", "says"),
+    [
+        (
+            "1 to O\n2 rome B-x\n\n1 a O\n",
+            None,
+            r"line 1: all utterances of the file are numbers; allowed: corpus\.col",
+        ),
+        (
+            "bc/1 0 to O\nbc/1 1 a O\nbc/1 2 b O\n" * 2 + "\nbc/2 0 to O\nbc/2 1 a O\nbc/2 2 b O\n",
+            None,
+            "again and again",
+        ),
+        (
+            "# global.columns = ID FORM UPOS\n1 a X\n",
+            None,
+            "columns.tags = null: no such column; allowed: one of ID, FO",
+        ),
+        (
+            "# global.columns = ID FORM NER\n1 a O\n",
+            {"tags": "SLOT"},
+            "tags = SLOT: no such column; allowed: one of ID",
+        ),
+        ("1 to O\n", {"text": 0}, "corpus.columns.text = 0: no such column; allowed: a number from 1 to 100"),
+        ("1 to O\n", {"text": "2", "tags": 4}, "line 1: '1 to O' is 3 columns; needed: columns 1 to 4"),
+        ("1\tto rome\tO\n", {"text": 2}, "line 1: 'to rome' is no token; needed: one word, without blanks"),
+        ("1 to O\n", {"user": "2"}, "intent and user of CoNLL are in comments; allowed: text and tags"),
+    ],
+)
+def test_columns_of_conll_are_never_guessed(
+    content: str, columns: dict[str, object] | None, says: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "a.conll"
+    path.write_text(content)
+    with pytest.raises(UserError, match=says):
+        read_corpus(path, "auto", ColumnsSpec.model_validate(columns) if columns else None)
+
+
+def test_a_column_of_counts_is_no_text(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("tokens,text,intent\n2,to rome,go\n1,bye,end\n")
+    with pytest.raises(
+        UserError, match=r"a\.csv, line 2: all utterances of the file are numbers; allowed: .*columns\.t"
+    ):
+        read_corpus(path, "auto")
+    assert read_corpus(path, "auto", ColumnsSpec(text="text"))[0].tokens == ("to", "rome")
