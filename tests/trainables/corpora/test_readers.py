@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
+import io
 import re
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -462,3 +465,51 @@ def test_a_column_of_counts_is_no_text(tmp_path: Path) -> None:
     ):
         read_corpus(path, "auto")
     assert read_corpus(path, "auto", ColumnsSpec(text="text"))[0].tokens == ("to", "rome")
+
+
+def workbook() -> bytes:
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as archive:
+        archive.writestr("[Content_Types].xml", "<Types/>")
+        archive.writestr("xl/workbook.xml", "<workbook/>")
+    return packed.getvalue()
+
+
+FOREIGN: dict[str, tuple[bytes, str]] = {
+    "mine.xlsx": (workbook(), "a workbook of Excel; allowed: a table in CSV or Parquet"),
+    "mine.csv": (workbook(), "a workbook of Excel"),
+    "mine.tsv": (b"\xff\xfet\0e\0", "text in UTF-16; allowed: the file saved as UTF-8"),
+    "old.xls": (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "a workbook of Excel"),
+    "mine.avro": (b"Obj\x01\x04", "a file of Avro"),
+    "mine.orc": (b"ORC\n\x0b", "a file of ORC"),
+    "mine.parquet": (b"ORC\n\x0b", "a file of ORC"),
+    "mine.arrow": (b"ARROW1\0\0", "an Arrow file (Feather), not a stream"),
+    "mine.db": (b"SQLite format 3\0", "a database of SQLite"),
+    "mine.h5": (b"\x89HDF\r\n", "a file of HDF5"),
+    "mine.npy": (b"\x93NUMPY\x01", "an array of NumPy"),
+    "mine.pkl": (b"\x80\x04\x95", "a pickle, which may run code when it is read"),
+    "mine.conll": (gzip.compress(b"a O"), "packed with gzip; allowed: the unpacked file, or JSON lines"),
+    "mine.csv.bz2": (bz2.compress(b"a,b"), "packed; allowed: the unpacked files"),
+    "mine.xml": (b"<?xml version='1.0'?>", "XML or HTML"),
+    "list.jsonl": (b'[\n {"tokens": ["a"]}]', "one list of JSON; allowed: an object per line, by jq -c '.[]'"),
+    "list.json": (b'[{"tokens": ["a"]}]', "one list of JSON"),
+    "en-US.json": (b'{"interactionModel": {}}', "an interaction model of Alexa; allowed: corpus.schema"),
+    "nlu.json": (b'{"rasa_nlu_data": {}}', "training data of Rasa 1; allowed: nlu.yml, by rasa data convert nlu"),
+    "luis.json": (b'{\n"luis_schema_version": "7.0.0"}', "an application of LUIS"),
+    "data_full.json": (b'{"oos_val": []}', "CLINC150 as published; allowed: edp-sweep data fetch clinc150"),
+    "doccano.jsonl": (b'{"text": "to rome", "label": [[3, 7, "city"]]}', "an export of doccano"),
+    "prodigy.jsonl": (b'{"text": "to rome", "spans": [{"start": 3}]}', "an export of Prodigy"),
+    "studio.json": (b'[{"from_name": "label"}]', "an export of Label Studio"),
+}
+
+
+@pytest.mark.parametrize("in_folder", [False, True], ids=["file", "folder"])
+@pytest.mark.parametrize("name", FOREIGN)
+def test_a_format_that_is_known_by_name_is_refused_with_it(name: str, in_folder: bool, tmp_path: Path) -> None:
+    content, says = FOREIGN[name]
+    folder = tmp_path / "corpus"
+    folder.mkdir()
+    (folder / ".hidden").write_text("x")
+    (folder / name).write_bytes(content)
+    with pytest.raises(UserError, match=re.escape(f"{folder / name}: is {says}")):
+        read_corpus(folder if in_folder else folder / name, "auto")
