@@ -105,12 +105,13 @@ def test_a_part_of_a_table_is_refused_with_the_tables_folder(table: Path) -> Non
     ],
 )
 def test_other_tables_are_refused_by_name(entry: str, name: str, tmp_path: Path) -> None:
-    part(tmp_path / "data" / "x.parquet", "x")
-    assert words(tmp_path) == ["x"]
-    (tmp_path / entry).parent.mkdir()
-    (tmp_path / entry).write_text("{}")
-    for path in (tmp_path, tmp_path / "data", tmp_path.parent):
-        with pytest.raises(UserError, match=rf"{tmp_path}: is a table of {name}: its files may hold deleted rows"):
+    table = tmp_path / "mine" / "table"
+    part(table / "data" / "x.parquet", "x")
+    assert words(table) == ["x"]
+    (table / entry).parent.mkdir()
+    (table / entry).write_text("{}")
+    for path in (table, table / "data", table.parent):
+        with pytest.raises(UserError, match=rf"{table}: is a table of {name}: its files may hold deleted rows"):
             read_corpus(path, "parquet")
 
 

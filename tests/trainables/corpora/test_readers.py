@@ -331,7 +331,7 @@ def test_hidden_folders_are_not_read_and_a_file_is_read_once(tmp_path: Path) -> 
     hidden.rename(tmp_path / "shown")
     (plain,) = (tmp_path / "shown").iterdir()
     (tmp_path / "shown" / f"{plain.name}.gz").write_bytes(gzip.compress(plain.read_bytes()))
-    with pytest.raises(UserError, match=r"jsonl\.gz: \S+\.jsonl lies beside it: the same twice"):
+    with pytest.raises(UserError, match=r"jsonl\.gz: is the same as \S+\.jsonl; allowed: one of the two"):
         read_corpus(tmp_path / "shown", "auto")
 
 

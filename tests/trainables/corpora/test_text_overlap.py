@@ -93,7 +93,7 @@ def test_near_copies_are_counted_among_the_utterances_of_one_user() -> None:
     lines = [
         "please book it now",
         "please book it",
-        "book it please now",
+        "stop the music",
         "weather in rome today",
         "weather in rome today",
     ]
