@@ -20,6 +20,7 @@ from trainables.config import BERTSpec, CanariesSpec, CLCSpec, CorpusSpec, Trial
 from trainables.config.keys import NO_EFFECT, cache_key, identity
 from trainables.corpora import corpus_digest, is_generated, load_corpus
 from trainables.corpora.labels import Labels, Task, for_task, task_of
+from trainables.corpora.load import is_made
 from trainables.corpora.overlap import check_corpus, check_public, check_utterances, public_corpora
 from trainables.corpora.schema import find_schema, public_text, schema_of
 from trainables.corpora.text_overlap import near_copies, near_words
@@ -174,7 +175,7 @@ def _say_contents(spec: TrialSpec, utterances: list[Utterance], say: Say) -> Non
     """
     if is_generated(spec.corpus):
         return
-    if near := near_copies(utterances):
+    if not is_made(spec.corpus) and (near := near_copies(utterances)):
         say(near_words(near, users=bool(utterances[0].user)))
     if isinstance(spec.model, BERTSpec):
         from trainables.features.pretrained import pretrained_pieces  # transformers takes seconds to import

@@ -71,7 +71,7 @@ def check_private(spec: CorpusSpec) -> None:
     Raises:
         UserError: naming what reads a schema.
     """
-    if is_generated(spec) or _format(spec, find_corpus(spec)) != "schema":
+    if is_generated(spec) or not is_made(spec):
         return
     raise UserError(
         f"corpus.path = {spec.path}: it is a schema, and up to {VARIANTS} utterances are made of a line, but ε is for "
@@ -208,6 +208,11 @@ def _part_of(file: Path) -> str | None:
 def is_generated(spec: CorpusSpec) -> bool:
     """Return True if the corpus comes from a grammar, and so holds no person's words."""
     return spec.path is None and spec.name in GENERATED
+
+
+def is_made(spec: CorpusSpec) -> bool:
+    """Return True if the corpus is made, by a grammar or of a schema's samples."""
+    return is_generated(spec) or _format(spec, find_corpus(spec)) == "schema"
 
 
 def _generated(spec: CorpusSpec, field: str) -> int:
