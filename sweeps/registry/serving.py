@@ -5,14 +5,13 @@ unpickled. A server needs only what this file imports: `edp` and `trainables`, w
 PyTorch, but no Ray. A membership attacker sees the scores, so `mia_auc` was measured on exactly this interface.
 """
 
-import functools
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
+import pandas as pd
 import torch
 from mlflow.exceptions import MlflowException
 from mlflow.models import set_model
@@ -90,15 +89,6 @@ class UtteranceModel(PythonModel):
             raise ValueError("its weights are not finite")
         self._model.eval()
 
-    @property
-    def predict_type_hints(self) -> Any:
-        """The types of `predict`, from which MLflow infers the signature. A loaded model has none.
-
-        By them MLflow would take the first column of strings, such as an id, out of a data frame with several columns,
-        before `predict` sees the frame.
-        """
-        return SimpleNamespace(input=None) if hasattr(self, "_model") else super().predict_type_hints
-
     def _empty(self, spec: Any, bundle: Path) -> JointModel:
         if not isinstance(spec, BERTSpec):
             return build_model(spec, self._labels, seed=0)
@@ -111,11 +101,27 @@ class UtteranceModel(PythonModel):
         config = config_from_json((bundle / "encoder.json").read_text(encoding="utf-8"))
         return BERT(spec, self._labels, config=config)
 
-    def predict(self, context: Any, model_input: list[Any], params: dict[str, Any] | None = None) -> list[Prediction]:
-        """Return an answer to each utterance, in order; what cannot be read gets a reason in place of an answer."""
+    def predict(
+        self, context: Any, model_input: pd.DataFrame, params: dict[str, Any] | None = None
+    ) -> list[Prediction]:
+        """Return an answer to each utterance, in order; what cannot be read gets a reason in place of an answer.
+
+        If the type were a list of texts, MLflow would make the text "None" of a null. Without a type it warns.
+
+        Raises:
+            MlflowException: for a data frame with several columns (a server answers 400).
+        """
+        sent: list[Any] = list(model_input)
+        if isinstance(model_input, pd.DataFrame):
+            if len(sent) != 1:
+                raise MlflowException.invalid_parameter_value(
+                    f"columns = {json.dumps(list(map(str, sent)))}: a data frame must have one column; "
+                    "allowed: the utterances alone"
+                )
+            sent = model_input.iloc[:, 0].tolist()
         answers: dict[int, Prediction] = {}
         tokens: dict[int, list[str]] = {}
-        for place, given in enumerate(model_input):
+        for place, given in enumerate(sent):
             if (reason := _unreadable(given)) is None:
                 tokens[place] = _words(given)
             else:
@@ -124,9 +130,9 @@ class UtteranceModel(PythonModel):
         places = list(tokens)
         for piece in _pieces([len(words) for words in tokens.values()]):
             some = [places[index] for index in piece]
-            found = self._predictions([model_input[place] for place in some], [tokens[place] for place in some])
+            found = self._predictions([sent[place] for place in some], [tokens[place] for place in some])
             answers |= dict(zip(some, found, strict=True))
-        return [answers[place] for place in range(len(model_input))]
+        return [answers[place] for place in range(len(sent))]
 
     def _predictions(self, utterances: list[str], tokens: list[list[str]]) -> list[Prediction]:
         batch = encode_utterances(tokens, self._features)
@@ -178,22 +184,4 @@ def _pieces(lengths: list[int]) -> Iterator[list[int]]:
         yield piece
 
 
-def _of_one_column(predict: Callable[..., list[Prediction]]) -> Callable[..., list[Prediction]]:
-    """Refuse a data frame with several columns. MLflow would pass on the first one alone."""
-
-    @functools.wraps(predict)
-    def checked(self: UtteranceModel, context: Any, model_input: Any, *more: Any, **named: Any) -> list[Prediction]:
-        columns = [str(name) for name in getattr(model_input, "columns", ("",))]
-        if len(columns) != 1:
-            raise MlflowException.invalid_parameter_value(
-                f"columns = {json.dumps(columns)}: a data frame must have one column; allowed: the utterances alone"
-            )
-        return predict(self, context, model_input, *more, **named)
-
-    return checked
-
-
-# MLflow replaces `predict` when the class is made, and turns a data frame into a list before it calls ours. So the
-# check must be put around MLflow's method, afterwards.
-setattr(UtteranceModel, "predict", _of_one_column(UtteranceModel.predict))  # noqa: B010  # mypy forbids assigning to a method
 set_model(UtteranceModel())

@@ -6,13 +6,14 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
 import torch
 from mlflow.exceptions import MlflowException
 from mlflow.pyfunc import PyFuncModel
-from mlflow.pyfunc.scoring_server import infer_and_parse_data
+from mlflow.pyfunc.scoring_server import invocations
 
 from edp.spec import UserError
 from sweeps.registry.bundle import public_start
@@ -100,10 +101,21 @@ def test_what_cannot_be_read_gets_a_reason_and_the_others_their_answers(kept: Ke
     assert (kept.kind == "clc") == (read == 600)
 
 
-def test_a_server_is_sent_null_and_numbers_as_they_are(model: PyFuncModel) -> None:
-    body = json.dumps({"inputs": ["call bob", None, 17]})
-    data = infer_and_parse_data(json.loads(body), model.metadata.get_input_schema())
-    assert [answer.reason for answer in model.predict(data)] == [None, *["no text; allowed: a string"] * 2]
+@pytest.mark.parametrize(
+    "sent",
+    [
+        {"inputs": ["call bob", None, 17]},
+        {"instances": ["call bob", None, 17]},
+        {"dataframe_split": {"columns": ["text"], "data": [["call bob"], [None], [17]]}},
+    ],
+    ids=lambda sent: next(iter(sent)),
+)
+def test_a_server_answers_each_utterance_of_a_request(sent: dict[str, Any], model: PyFuncModel) -> None:
+    answer = invocations(json.dumps(sent), "application/json", model, model.metadata.get_input_schema())
+    assert answer.status == 200, answer.response
+    found = json.loads(answer.response)["predictions"]
+    assert [one["reason"] for one in found] == [None, *["no text; allowed: a string"] * 2]
+    assert [one["utterance"] for one in found] == ["call bob", None, None]
 
 
 def test_a_data_frame_of_several_columns_is_refused_and_one_column_is_answered(model: PyFuncModel) -> None:
@@ -119,7 +131,7 @@ def test_a_data_frame_of_several_columns_is_refused_and_one_column_is_answered(m
 
 def test_it_states_what_goes_in_and_what_comes_out(model: PyFuncModel) -> None:
     signature = model.metadata.signature
-    assert signature.inputs.to_dict() == [{"type": "any", "required": False}]
+    assert signature.inputs.to_dict() == [{"type": "any", "required": True}]
     (answer,) = signature.outputs.to_dict()
     assert set(answer["properties"]) == {"utterance", "intent", "intent_score", "slots", "reason"}
     assert set(answer["properties"]["slots"]["items"]["properties"]) == {"name", "value", "start", "score"}
