@@ -94,7 +94,7 @@ def check_corpus(spec: CorpusSpec) -> CorpusSummary:
     if not is_generated(spec):
         records = read_records(find_corpus(spec), spec.format, spec.columns, spec.quoting)
     contradictions = _contradictions(records)
-    near = near_copies(splits.utterances if not records else (record.utterance for record in records))
+    near = near_copies(record.utterance for record in records)
     schema, unread = find_schema(spec.schema, f"corpus.schema = {spec.schema}") if spec.schema else (None, ())
     text = make_text(schema.text) if schema is not None else []
     every = [record.utterance for record in records]
