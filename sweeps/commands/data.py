@@ -9,13 +9,13 @@ import re
 from collections import Counter
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any, get_args
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 from pydantic import ValidationError
 
 from edp.spec import UserError
-from sweeps.commands.console import err, out, print_json
+from sweeps.commands.console import busy, err, out, print_json
 from sweeps.commands.options import FILE, PATH, Json
 from sweeps.run.progress import shown
 from sweeps.text.errors import one_line, suggestion
@@ -25,9 +25,13 @@ from trainables import corpora
 from trainables.config import ColumnsSpec, CorpusSpec, Quoting
 from trainables.corpora import SCHEMAS
 from trainables.corpora.labels import FEW, TASKS, LabelCounts, labels_of, utterances_of_labels
+from trainables.corpora.load import check_private
 from trainables.corpora.schema import find_schema, skeleton
 from trainables.corpora.schema_text import UTTERANCES, make_text, marked
-from trainables.corpora.text_overlap import TextOverlap
+from trainables.corpora.text_overlap import TextOverlap, near_words
+
+if TYPE_CHECKING:
+    from trainables.features.unknown_words import Readable
 
 data = typer.Typer(
     no_args_is_help=True, help="Corpora: download public ones with pinned digests, generate some, check your own."
@@ -123,13 +127,20 @@ def check(
     quoting: Annotated[
         str, typer.Option(help=f"quotes in CSV: {', '.join(get_args(Quoting))}; see corpus.quoting")
     ] = "auto",
+    encoder: Annotated[
+        str | None, typer.Option(help="pretrained encoder, as model.pretrained, whose unknown words are counted")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Read a whole corpus, check it as training does, and count its utterances, labels and users.
 
     With a schema that has samples, also count how much of its text is in the corpus.
     """
-    summary = dataclasses.asdict(corpora.check_corpus(_spec(corpus, format, column, schema, quoting)))
+    spec = _spec(corpus, format, column, schema, quoting)
+    summary = dataclasses.asdict(corpora.check_corpus(spec))
+    counts = _readable(spec, encoder) if encoder is not None else None
+    if counts is not None:
+        summary["encoder"] = dataclasses.asdict(counts)
     if as_json:
         print_json(summary)
         return
@@ -147,6 +158,8 @@ def check(
         if summary["train_users"]
         else "users: not known; a person with several utterances is protected less than ε says",
     )
+    if summary["near_copies"]:
+        print_line(out, near_words(summary["near_copies"], users=bool(summary["train_users"])))
     if summary["contradictions"]:
         print_line(
             out,
@@ -159,6 +172,26 @@ def check(
         print_line(out, f"not read of the schema: {', '.join(summary['schema_unread'])}")
     if summary["schema_text"]:
         print_line(out, f"schema: {TextOverlap(**summary['schema_text']).words()}")
+    if counts is not None:
+        print_line(out, counts.line())
+
+
+def _readable(spec: CorpusSpec, encoder: str) -> Readable | None:
+    """Return how much of a corpus an encoder can read; None if the encoder is not available.
+
+    Raises:
+        UserError: if it cannot read most of it.
+    """
+    with busy("loading PyTorch"):
+        from trainables.features.pretrained import pretrained_pieces
+        from trainables.features.unknown_words import readable
+
+    pieces = pretrained_pieces(encoder)
+    if pieces is None:
+        return None
+    counts = readable(corpora.load_corpus(spec).utterances, pieces)
+    counts.check()
+    return counts
 
 
 @data.command("schema")
@@ -174,6 +207,7 @@ def write_schema(
     spec = _spec(corpus, format, column)
     if not is_printed(path) and path.exists():
         raise UserError(f"--output = {str(path)!r}: it exists, and may have been reviewed; allowed: a new file")
+    check_private(spec)
     write_skeleton(corpora.load_corpus(spec), spec.name, path)
     if not is_printed(path):
         print_line(out, f"wrote {path}: review it, then set corpus.schema={path}")

@@ -22,6 +22,7 @@ from sweeps.text.paths import check_name, folder_name
 from trainables.config import CorpusSpec, TrialSpec
 from trainables.corpora import load_corpus
 from trainables.corpora.labels import TASKS, task_of
+from trainables.corpora.load import check_private
 from trainables.corpora.overlap import check_public
 from trainables.corpora.types import Splits
 from trainables.records.files import atomic_write, digest, read_json_if_any
@@ -100,6 +101,7 @@ def private_sizes(recipe: Recipe, say: Callable[[str], None]) -> tuple[int, int]
     """
     from sweeps.run.watch import notice  # imports Ray
 
+    check_private(recipe.corpus)
     with notice("reading the corpus", say):
         splits = load_corpus(recipe.corpus, "corpus")
         if recipe.search.proxy is not None:

@@ -50,6 +50,7 @@ from sweeps.tracking.store import check_store, wrong_store
 from sweeps.tracking.tracker import Figures, Tracker
 from trainables.config import TrialSpec
 from trainables.corpora import load_corpus
+from trainables.corpora.load import check_private
 from trainables.corpora.overlap import check_public
 from trainables.corpora.types import Splits
 from trainables.records.files import disk_full
@@ -93,6 +94,8 @@ def start_sweep(
             "search.plan = proxy: this runs the trials alone, on the private corpus; "
             "allowed: sweeps.commands.release.run_proxy, or search.plan=null"
         )
+    if plan is None:  # a proxy corpus may be the text of a schema
+        check_private(recipe.corpus)
     check_address(ray_address())  # before the corpora are read, which may take minutes
     sweep = Sweep.new(storage, name or f"{stem}-{datetime.now():%Y%m%d-%H%M%S}")
     with progress.doing("checking the recipe"), claimed(sweep.folder, sweep.name):

@@ -37,6 +37,7 @@ from sweeps.text.secrets import redacted
 from sweeps.text.terminal import print_line
 from sweeps.tracking.run_tags import flat, trial_tags
 from trainables.config import TrialSpec
+from trainables.corpora.load import check_private
 from trainables.corpora.types import Splits
 from trainables.records.epochs import read_ledger
 from trainables.records.job import TrialError, TrialJob, TrialResult, TrialStopped
@@ -148,6 +149,7 @@ def train(
     from sweeps.tracking.tracker import Tracker
 
     spec = load_config(config, overrides)
+    check_private(spec.corpus)
     if model_name is not None:
         check_model_name(model_name)
     check_encoders([spec])

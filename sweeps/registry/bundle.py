@@ -13,7 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import torch
-from mlflow.models import Model
+from mlflow.models import Model, ModelSignature
+from mlflow.types.schema import AnyType, ColSpec, Schema
 
 from edp.spec import UserError
 from sweeps.store.trial_file import FEATURES
@@ -123,13 +124,19 @@ def public_start(spec: TrialSpec) -> dict[str, str]:
 def save(served: Path, bundle: Path, about: Model, spec: TrialSpec) -> None:
     """Write an MLflow model to `served`, with an example and its answer."""
     import mlflow.pyfunc  # slow to import, and only needed here
+    from mlflow.types.type_hints import _infer_schema_from_list_type_hint
 
+    from sweeps.registry.serving import Prediction
+
+    signature = ModelSignature(Schema([ColSpec(AnyType())]), _infer_schema_from_list_type_hint(list[Prediction]))
+    signature._is_signature_from_type_hint = True  # else MLflow drops all but the first column of a data frame
     mlflow.pyfunc.save_model(
         served,
         python_model=str(Path(__file__).with_name("serving.py")),
         artifacts={"bundle": str(bundle)},
         code_paths=[str(_CODE / "edp"), str(_CODE / "trainables")],
         input_example=_EXAMPLE,
+        signature=signature,
         pip_requirements=requirements(spec),
         mlflow_model=about,
     )

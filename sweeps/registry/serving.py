@@ -5,14 +5,13 @@ unpickled. A server needs only what this file imports: `edp` and `trainables`, w
 PyTorch, but no Ray. A membership attacker sees the scores, so `mia_auc` was measured on exactly this interface.
 """
 
-import functools
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
+import pandas as pd
 import torch
 from mlflow.exceptions import MlflowException
 from mlflow.models import set_model
@@ -54,11 +53,14 @@ class Slot(BaseModel):
 class Prediction(BaseModel):
     """The model's answer to one utterance. A task without intents has no intent, one without slots an empty list."""
 
-    utterance: str
+    utterance: str | None = None
+    """The utterance as it was sent; None if it is no text."""
     intent: str | None = None
     intent_score: float | None = None
     """The probability of the intent."""
     slots: list[Slot]
+    reason: str | None = None
+    """Why there is no answer, or none about the whole utterance."""
 
     @property
     def scores(self) -> list[float]:
@@ -87,15 +89,6 @@ class UtteranceModel(PythonModel):
             raise ValueError("its weights are not finite")
         self._model.eval()
 
-    @property
-    def predict_type_hints(self) -> Any:
-        """The types of `predict`, from which MLflow infers the signature. A loaded model has none.
-
-        By them MLflow would take the first column of strings, such as an id, out of a data frame with several columns,
-        before `predict` sees the frame.
-        """
-        return SimpleNamespace(input=None) if hasattr(self, "_model") else super().predict_type_hints
-
     def _empty(self, spec: Any, bundle: Path) -> JointModel:
         if not isinstance(spec, BERTSpec):
             return build_model(spec, self._labels, seed=0)
@@ -108,28 +101,38 @@ class UtteranceModel(PythonModel):
         config = config_from_json((bundle / "encoder.json").read_text(encoding="utf-8"))
         return BERT(spec, self._labels, config=config)
 
-    def predict(self, context: Any, model_input: list[str], params: dict[str, Any] | None = None) -> list[Prediction]:
-        """Return an answer to each utterance, in order.
+    def predict(
+        self, context: Any, model_input: pd.DataFrame, params: dict[str, Any] | None = None
+    ) -> list[Prediction]:
+        """Return an answer to each utterance, in order; what cannot be read gets a reason in place of an answer.
+
+        If the type were a list of texts, MLflow would make the text "None" of a null. Without a type it warns.
 
         Raises:
-            MlflowException: for an utterance without a token or with half a surrogate pair (a server answers 400).
+            MlflowException: for a data frame with several columns (a server answers 400).
         """
-        for place, utterance in enumerate(model_input):
-            if not utterance.isascii() and any("\ud800" <= character <= "\udfff" for character in utterance):
+        sent: list[Any] = list(model_input)
+        if isinstance(model_input, pd.DataFrame):
+            if len(sent) != 1:
                 raise MlflowException.invalid_parameter_value(
-                    f"utterance {place} = {json.dumps(utterance)} has half a character; allowed: Unicode text"
+                    f"columns = {json.dumps(list(map(str, sent)))}: a data frame must have one column; "
+                    "allowed: the utterances alone"
                 )
-        tokens = [split_blanks(re.sub(r"[\r\n]", " ", utterance)) for utterance in model_input]
-        if not all(tokens):
-            place = next(i for i, words in enumerate(tokens) if not words)
-            raise MlflowException.invalid_parameter_value(
-                f"utterance {place} = {json.dumps(model_input[place])} has no tokens; allowed: at least one word"
-            )
+            sent = model_input.iloc[:, 0].tolist()
         answers: dict[int, Prediction] = {}
-        for piece in _pieces([len(words) for words in tokens]):
-            found = self._predictions([model_input[place] for place in piece], [tokens[place] for place in piece])
-            answers |= dict(zip(piece, found, strict=True))
-        return [answers[place] for place in range(len(tokens))]
+        tokens: dict[int, list[str]] = {}
+        for place, given in enumerate(sent):
+            if (reason := _unreadable(given)) is None:
+                tokens[place] = _words(given)
+            else:
+                text = given.encode(errors="replace").decode() if isinstance(given, str) else None
+                answers[place] = Prediction(utterance=text, slots=[], reason=reason)
+        places = list(tokens)
+        for piece in _pieces([len(words) for words in tokens.values()]):
+            some = [places[index] for index in piece]
+            found = self._predictions([sent[place] for place in some], [tokens[place] for place in some])
+            answers |= dict(zip(some, found, strict=True))
+        return [answers[place] for place in range(len(sent))]
 
     def _predictions(self, utterances: list[str], tokens: list[list[str]]) -> list[Prediction]:
         batch = encode_utterances(tokens, self._features)
@@ -139,6 +142,7 @@ class UtteranceModel(PythonModel):
             sure = [float(found.slot_marginals_btk[row, place, tag]) for place, tag in enumerate(tags)]
             names = [self._labels.tags[tag] for tag in tags]
             intent = int(found.intents_b[row]) if self._labels.has_intents else None
+            read = int(batch.lengths_b[row])
             predictions.append(
                 Prediction(
                     utterance=utterance,
@@ -148,9 +152,24 @@ class UtteranceModel(PythonModel):
                         Slot(name=name, value=" ".join(words[start:end]), start=start, score=min(sure[start:end]))
                         for name, start, end in slot_spans(names)
                     ],
+                    reason=f"too long: its first {read} of {len(words)} words are read" if read < len(words) else None,
                 )
             )
         return predictions
+
+
+def _words(utterance: str) -> list[str]:
+    """Return the tokens of an utterance."""
+    return split_blanks(re.sub(r"[\r\n]", " ", utterance))
+
+
+def _unreadable(given: Any) -> str | None:
+    """Return why the model cannot read an input; None if it can."""
+    if not isinstance(given, str):
+        return "no text; allowed: a string"
+    if not given.isascii() and any("\ud800" <= character <= "\udfff" for character in given):
+        return "half a character; allowed: Unicode text"
+    return None if _words(given) else "no words; allowed: at least one"
 
 
 def _pieces(lengths: list[int]) -> Iterator[list[int]]:
@@ -165,22 +184,4 @@ def _pieces(lengths: list[int]) -> Iterator[list[int]]:
         yield piece
 
 
-def _of_one_column(predict: Callable[..., list[Prediction]]) -> Callable[..., list[Prediction]]:
-    """Refuse a data frame with several columns. MLflow would pass on the first one alone."""
-
-    @functools.wraps(predict)
-    def checked(self: UtteranceModel, context: Any, model_input: Any, *more: Any, **named: Any) -> list[Prediction]:
-        columns = [str(name) for name in getattr(model_input, "columns", ("",))]
-        if len(columns) != 1:
-            raise MlflowException.invalid_parameter_value(
-                f"columns = {json.dumps(columns)}: a data frame must have one column; allowed: the utterances alone"
-            )
-        return predict(self, context, model_input, *more, **named)
-
-    return checked
-
-
-# MLflow replaces `predict` when the class is made, and turns a data frame into a list before it calls ours. So the
-# check must be put around MLflow's method, afterwards.
-setattr(UtteranceModel, "predict", _of_one_column(UtteranceModel.predict))  # noqa: B010  # mypy forbids assigning to a method
 set_model(UtteranceModel())

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 import socket
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -100,6 +101,35 @@ def no_cluster(address: str, why: str = "") -> UserError:
         f"RAY_ADDRESS = {redacted(address)!r}: no cluster answers there{f' ({why})' if why else ''}; "
         "unset it to start Ray on this machine"
     )
+
+
+def usable_cores(root: Path = Path("/")) -> int:
+    """Return the number of cores that this process may use: those of its taskset, cgroup and Slurm job.
+
+    Ray itself counts the machine's, except in a container.
+
+    Args:
+        root: the folder of `proc` and `sys`.
+    """
+    limits = [float(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)]
+    with suppress(KeyError, ValueError):
+        limits.append(float(os.environ["SLURM_CPUS_ON_NODE"]))
+    with suppress(OSError, ValueError):
+        groups = dict(line.split(":", 2)[1:] for line in (root / "proc/self/cgroup").read_text().splitlines())
+        for name, kind in (("", ""), ("cpu,cpuacct", "cpu"), ("cpu", "cpu")):
+            own = root / "sys/fs/cgroup" / kind / groups.get(name, "/").lstrip("/")
+            limits += [limit for folder in (own, *own.parents) if (limit := _quota(folder)) is not None]
+    return max(1, int(min(limits)))
+
+
+def _quota(group: Path) -> float | None:
+    """Return the cores of a cgroup, None for no limit."""
+    for names in (("cpu.max",), ("cpu.cfs_quota_us", "cpu.cfs_period_us")):
+        with suppress(OSError, ValueError):
+            quota, period = " ".join((group / name).read_text() for name in names).split()
+            if float(quota) > 0:
+                return float(quota) / float(period)
+    return None
 
 
 def folder_options() -> dict[str, Any]:

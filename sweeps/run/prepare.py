@@ -20,13 +20,16 @@ from trainables.config import BERTSpec, CanariesSpec, CLCSpec, CorpusSpec, Trial
 from trainables.config.keys import NO_EFFECT, cache_key, identity
 from trainables.corpora import corpus_digest, is_generated, load_corpus
 from trainables.corpora.labels import Labels, Task, for_task, task_of
+from trainables.corpora.load import is_made
 from trainables.corpora.overlap import check_corpus, check_public, check_utterances, public_corpora
-from trainables.corpora.schema import public_text, schema_of
-from trainables.corpora.types import UNKNOWN, Splits
+from trainables.corpora.schema import find_schema, public_text, schema_of
+from trainables.corpora.text_overlap import near_copies, near_words
+from trainables.corpora.types import UNKNOWN, Splits, Utterance
 from trainables.features.embeddings import WordVectors
 from trainables.features.encoded_corpus import EncodedCorpus
 from trainables.features.encoding import encode
 from trainables.features.states import has_states
+from trainables.features.unknown_words import readable
 from trainables.measure.attacks.canary import make_canaries, plant, toss_coins
 from trainables.measure.attacks.shadow import fit_attack, save_attack
 from trainables.records.files import read_json, reading
@@ -153,12 +156,35 @@ def open_corpora(spec: TrialSpec, cache: Path, folder: Path, say: Say) -> tuple[
         folder: the folder of the sweep or training, which must have begun on the same corpora.
 
     Raises:
-        UserError: as `check_corpora`, `locate` and `read_missing`.
+        UserError: as `check_corpora`, `locate` and `read_missing`, and if the encoder cannot read most of the corpus.
     """
     check_corpora(folder, spec)
     prepared = locate(spec, cache)
     with notice("reading the corpora", say):
-        return prepared, read_missing(spec, prepared)
+        found = read_missing(spec, prepared)
+    if prepared.corpus in found:
+        _say_contents(spec, found[prepared.corpus].utterances, say)
+    return prepared, found
+
+
+def _say_contents(spec: TrialSpec, utterances: list[Utterance], say: Say) -> None:
+    """Say how many utterances are near copies, and how much of the corpus the encoder cannot read.
+
+    Raises:
+        UserError: if the encoder cannot read most of it.
+    """
+    if is_generated(spec.corpus):
+        return
+    if not is_made(spec.corpus) and (near := near_copies(utterances)):
+        say(near_words(near, users=bool(utterances[0].user)))
+    if isinstance(spec.model, BERTSpec):
+        from trainables.features.pretrained import pretrained_pieces  # transformers takes seconds to import
+
+        pieces = pretrained_pieces(spec.model.pretrained)
+        if pieces is not None:
+            counts = readable(utterances, pieces)
+            counts.check()
+            say(counts.line())
 
 
 def num_privacy_units(spec: TrialSpec, prepared: Prepared, found: dict[Path, Splits], with_valid: bool = False) -> int:
@@ -207,6 +233,12 @@ def encode_missing(
         if folder == prepared.corpus and prepared.coins is not None:
             corpus = plant(corpus, toss_coins(prepared.coins, spec.canaries.count))
         text = public_text(spec.corpus) if folder == prepared.corpus and has_states(spec.model) else []
+        if (
+            text
+            and spec.corpus.schema is not None
+            and (unread := find_schema(spec.corpus.schema, "corpus.schema").unread)
+        ):
+            say(f"not read of the schema: {', '.join(unread)}")
         encode(corpus, spec.model, folder, features=features, text=text, progress=progress)
     _searched(spec, prepared).touch()
     counts = EncodedCorpus.open(prepared.corpus).label_counts

@@ -29,7 +29,7 @@ import ray
 from ray._private.authentication.authentication_token_setup import maybe_enable_token_auth_if_token_available
 
 from sweeps.config.parts import ResourcesSpec
-from sweeps.run.address import asks_for_token, check_address, folder_options, no_cluster, ray_address
+from sweeps.run.address import asks_for_token, check_address, folder_options, no_cluster, ray_address, usable_cores
 from sweeps.run.progress import Progress
 from sweeps.run.resources import Placement, at_once
 from sweeps.run.watch import notice
@@ -309,7 +309,7 @@ def connect(address: str, **options: Any) -> Any:
     """
     check_address(address)
     if address == "local":
-        options = folder_options() | options
+        options = {"num_cpus": usable_cores()} | folder_options() | options
     elif "RAY_AUTH_MODE" not in os.environ and asks_for_token(address):
         maybe_enable_token_auth_if_token_available()  # Ray itself does so for `auto` alone
     for _ in range(_TRIES):

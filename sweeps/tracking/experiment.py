@@ -23,7 +23,7 @@ from edp.spec import UserError
 from sweeps.store.lock import one_at_a_time
 from sweeps.store.storage import sqlite_file
 from sweeps.text.secrets import redacted
-from sweeps.tracking.store import check_there, refusal, remove_twin, wrong_store
+from sweeps.tracking.store import ask_server, check_there, refusal, remove_twin, wrong_store
 
 # MLflow would print the address of each run on a server to standard output, before the document of --json.
 os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")
@@ -57,7 +57,7 @@ def open_experiment(uri: str, name: str, artifacts: Path, *, new: bool) -> tuple
     try:
         if is_server(uri):
             # MLflow itself would retry for minutes before it reports a server that does not answer.
-            requests.get(uri, timeout=10)
+            ask_server(uri)
         # MLflow makes its tables in steps that a second process at the same time would break.
         with one_at_a_time(artifacts.parent) if new and artifacts.parent.is_dir() else nullcontext():
             client = MlflowClient(tracking_uri=uri, registry_uri=uri)

@@ -6,7 +6,9 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
-import requests
+from mlflow.exceptions import MlflowException
+from mlflow.utils.credentials import get_default_host_creds
+from mlflow.utils.rest_utils import http_request
 from sqlalchemy import create_engine, inspect
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError
@@ -46,7 +48,7 @@ def check_store(uri: str) -> str:
         if ":" not in uri and uri != "databricks":  # MLflow would make a folder of this name
             raise ValueError("it is a path")
         if uri.startswith(("http://", "https://")):
-            requests.get(uri, timeout=10)
+            ask_server(uri)
         else:
             _check_database(uri)
     except UserError:
@@ -54,6 +56,18 @@ def check_store(uri: str) -> str:
     except Exception as error:  # a driver's own
         raise refusal(uri, error) from None
     return uri
+
+
+def ask_server(uri: str) -> None:
+    """Raise if a server does not answer within seconds; MLflow's variables for TLS and passwords hold.
+
+    Raises:
+        Exception: as `requests` raises it.
+    """
+    try:
+        http_request(get_default_host_creds(uri), "/health", "GET", max_retries=0, timeout=10, raise_on_status=False)
+    except MlflowException as error:  # its message begins with the whole URI
+        raise error.__context__ or error from None
 
 
 def _check_database(uri: str) -> None:

@@ -7,7 +7,7 @@ import warnings
 from pathlib import PurePath
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import ConfigDict, Field, model_validator
 
 from edp.spec import Frozen
 
@@ -15,7 +15,12 @@ Quoting = Literal["auto", "quoted", "plain"]
 
 
 class ColumnsSpec(Frozen):
-    """The names of a table's columns; null: one of the usual names (`trainables.corpora.tables.NAMES`)."""
+    """The names of a table's columns; null: one of the usual names (`trainables.corpora.tables.NAMES`).
+
+    A column of CoNLL has a number, from 1, or a name in the line `# global.columns = …`.
+    """
+
+    model_config = ConfigDict(coerce_numbers_to_str=True)
 
     text: Annotated[
         str | None, Field(description="column of the words, separated by blanks or as a list; null: a usual name")
@@ -70,7 +75,10 @@ class CorpusSpec(Frozen):
     ] = "auto"
     columns: Annotated[
         ColumnsSpec | None,
-        Field(description="column names of formats csv, parquet and datasets; null: the usual names"),
+        Field(
+            description="columns of formats csv, parquet and datasets by name; text and tags of conll by number or "
+            "name; null: the usual ones"
+        ),
     ] = None
     schema: Annotated[
         str | None,

@@ -1,119 +1,13 @@
-"""The files of a corpus: the format of a path, and strict reading of text."""
+"""Strict reading of a corpus' files, and errors that name their place."""
 
 from __future__ import annotations
 
 import gzip
-import json
+import re
 import zlib
 from pathlib import Path
 
 from edp.spec import UserError
-
-THREE_FILES = ("seq.in", "seq.out", "label")
-SUFFIXES = {
-    "nlu_eval": (".csv",),
-    "jsonl": (".jsonl", ".ndjson", ".jsonl.gz", ".ndjson.gz"),
-    "conll": (".conll", ".bio", ".iob"),
-    "csv": (".csv", ".tsv"),
-    "parquet": (".parquet",),
-    "datasets": (".arrow",),
-    "schema": (".yaml", ".yml"),
-}
-FORMATS = ("three_file", *SUFFIXES)
-_STATE = "state.json"
-
-
-def detect_format(path: Path) -> str:
-    """Return the format of a file by its suffix, or of a folder by its files.
-
-    The schema of a corpus may lie beside its files, so a folder is read as one only if the user says so.
-
-    Raises:
-        UserError: for no known format, or several.
-    """
-    found = [format for format in FORMATS if _candidates(path, format)]
-    if "csv" in found and "nlu_eval" in found:
-        found.remove("csv" if all(_is_nlu_eval(file) for file in _candidates(path, "csv")) else "nlu_eval")
-    if len(found) == 1:
-        return found[0]
-    known = "; ".join(
-        ["three_file: " + ", ".join(THREE_FILES)] + [f"{k}: *{', *'.join(v)}" for k, v in SUFFIXES.items()]
-    )
-    how = "set corpus.format (data check: --format)"
-    if found:
-        raise problem(path, None, f"holds corpora of several formats ({', '.join(found)}); {how}")
-    raise problem(path, None, f"no corpus of a known format is there; {how}, or name files so: {known}")
-
-
-def corpus_files(path: Path, format: str) -> list[Path]:
-    """Return the files of a corpus of this format, sorted; a single file may have any suffix.
-
-    Raises:
-        UserError: for no file, the same file packed and unpacked, or a folder that lacks one of the three files.
-    """
-    if (path.is_file() and format != "three_file") or format == "schema":
-        return [path]
-    files = _candidates(path, format)
-    if not files:
-        names = THREE_FILES if format == "three_file" else tuple("*" + suffix for suffix in SUFFIXES[format])
-        raise problem(path, None, f"no {format} corpus is there: expected {', '.join(names)}")
-    for file in files:
-        if file.suffix == ".gz" and file.with_suffix("") in files:
-            raise problem(file, None, f"{file.stem} lies beside it: the same twice; allowed: one of the two")
-    if format == "three_file":
-        for folder in sorted({file.parent for file in files}):
-            missing = [name for name in THREE_FILES if not (folder / name).is_file()]
-            if missing:
-                what = f"{' and '.join(missing)} missing; three_file needs {', '.join(THREE_FILES)}"
-                raise problem(folder, None, what)
-    return files
-
-
-def _is_nlu_eval(file: Path) -> bool:
-    """Return True if the header of a CSV file has the columns of NLU-Evaluation-Data."""
-    try:
-        with file.open("rb") as opened:
-            head = opened.readline(1 << 16)
-    except OSError as error:
-        raise problem(file, None, f"cannot be read: {error.strerror}") from None
-    return b"scenario" in head and b"answer_annotation" in head
-
-
-def _arrow_files(path: Path) -> list[Path]:
-    """Return the files of a saved data set or of its splits, without those of its cache beside them."""
-    files = []
-    for state in [path / _STATE, *sorted(path.glob(f"*/{_STATE}"))]:
-        if not state.is_file():
-            continue
-        try:
-            names = [one["filename"] for one in json.loads(read_bytes(state))["_data_files"]]
-            files += [state.parent / Path(name).name for name in names]
-        except (ValueError, KeyError, TypeError):
-            raise problem(state, None, "is not a data set's state; allowed: a folder that save_to_disk wrote") from None
-    return files
-
-
-def _belongs(file: Path, root: Path, format: str) -> bool:
-    """Return True if a file is part of the corpus; hidden ones, such as editors leave, are not."""
-    hidden = any(part.startswith(".") for part in file.relative_to(root).parts)
-    return file.name.endswith(SUFFIXES[format]) and not hidden and file.is_file()
-
-
-def _candidates(path: Path, format: str) -> list[Path]:
-    """Return the files at or under `path` that a corpus of this format may consist of."""
-    if format == "datasets" and path.is_dir():
-        return _arrow_files(path)
-    try:
-        if format == "schema" and path.is_dir():
-            return []
-        if format == "three_file":
-            folders = [path, *sorted(child for child in path.iterdir() if child.is_dir())] if path.is_dir() else []
-            return [file for folder in folders for name in THREE_FILES if (file := folder / name).is_file()]
-        if path.is_file():
-            return [path] if path.name.endswith(SUFFIXES[format]) else []
-        return [file for file in sorted(path.rglob("*")) if _belongs(file, path, format)]
-    except OSError as error:  # such as a folder without read permission
-        raise problem(Path(error.filename or path), None, f"cannot be read: {error.strerror}") from None
 
 
 def problem(path: Path, line: int | None, text: str) -> UserError:
@@ -126,17 +20,76 @@ def row_word(path: Path) -> str:
     return "row" if path.suffix in (".parquet", ".arrow") else "line"
 
 
-_LFS_POINTER = b"version https://git-lfs.github.com/spec/"
+_GZIP = b"\x1f\x8b"
+_TABLE, _UNPACK = "a table in CSV or Parquet", "the unpacked files"
+_KNOWN: tuple[tuple[bytes, str, str], ...] = (
+    (
+        rb"version https://git-lfs\.github\.com/spec/",
+        "a pointer of Git LFS, not the file itself",
+        "the file, by git lfs pull",
+    ),
+    (rb"PK\x03\x04[\s\S]*?(?:\[Content_Types\]\.xml|xl/)|\xd0\xcf\x11\xe0", "a workbook of Excel", _TABLE),
+    (rb"PK\x03\x04[\s\S]*?opendocument", "a sheet of OpenDocument", _TABLE),
+    (rb"PK\x03\x04[\s\S]*?\.npy", "arrays of NumPy", _TABLE),
+    (rb"PK\x03\x04[\s\S]*?data\.pkl|\x80[\x02-\x05]", "a pickle, which may run code when it is read", _TABLE),
+    (rb"PK\x03\x04", "a zip", _UNPACK),
+    (rb"\x1f\x8b", "packed with gzip", "the unpacked file, or JSON lines with a name that ends in .jsonl.gz"),
+    (rb"BZh\d1AY&SY|\xfd7zXZ|\x28\xb5\x2f\xfd|7z\xbc\xaf|Rar!\x1a", "packed", _UNPACK),
+    (rb"[\s\S]{257}ustar", "an archive of tar", _UNPACK),
+    (rb"Obj\x01", "a file of Avro", _TABLE),
+    (rb"ORC[\x00-\x1f\x80-\xff]", "a file of ORC", _TABLE),
+    (rb"ARROW1\0", "an Arrow file (Feather), not a stream", "Parquet, or a folder that save_to_disk of datasets wrote"),
+    (rb"PARE", "an encrypted Parquet file", "Parquet without encryption"),
+    (rb"SQLite format 3\0", "a database of SQLite", _TABLE),
+    (rb"\x89HDF", "a file of HDF5", _TABLE),
+    (rb"\x93NUMPY", "an array of NumPy", _TABLE),
+    (rb"%PDF-", "a PDF", "the utterances as text"),
+    (rb"\s*(?:<\?xml|<!DOCTYPE|<html)", "XML or HTML", "JSON lines or a table"),
+    (rb"\xff\xfe|\xfe\xff", "text in UTF-16", "the file saved as UTF-8"),
+)
+"""Formats that are not read, by their first bytes: a pattern, the name, and what is read in their place."""
+
+_LINES = "JSON lines with tokens, tags and intent"
+_SCHEMA = "corpus.schema, for the labels and the text of its developers"
+_KEYS: tuple[tuple[str, str, str], ...] = (
+    (r'"(?:interactionModel|languageModel)"', "an interaction model of Alexa", _SCHEMA),
+    (r'"rasa_nlu_data"', "training data of Rasa 1", "nlu.yml, by rasa data convert nlu, as corpus.schema"),
+    (r'"luis_schema_version"', "an application of LUIS", _LINES),
+    (r'"projectFileVersion"', "a project of Azure's language service", _LINES),
+    (r'"oos_(?:train|val|test)"', "CLINC150 as published", "edp-sweep data fetch clinc150"),
+    (r'"(?:from_name|to_name)"', "an export of Label Studio", "its export as CoNLL 2003"),
+    (
+        r'"(?:labels?|entities)"\s*:\s*\[\s*(?:\[\s*\d|\{[^{}]*"start_offset")',
+        "an export of doccano",
+        f"{_LINES}, not offsets",
+    ),
+    (r'"spans"\s*:\s*\[\s*\{', "an export of Prodigy", f"{_LINES}, not offsets"),
+    (r'"usersays"|"isTemplate"', "a part of an agent of Dialogflow", f"the agent's folder or zip as {_SCHEMA}"),
+    (r"\s*\[\s*\{", "one list of JSON", "an object per line, by jq -c '.[]'"),
+)
+"""The same for JSON, by its keys."""
 
 
-def refuse_pointer(path: Path, head: bytes) -> None:
-    """Raise if a file begins as a pointer of Git LFS does, which stands in a clone for a file that was not fetched.
+def refuse_known(path: Path, head: bytes) -> None:
+    """Raise if a file's first bytes are those of a format that is known by name and not read.
 
     Raises:
-        UserError: with the command that fetches it.
+        UserError: with the name, and what to do.
     """
-    if head.startswith(_LFS_POINTER):
-        raise problem(path, None, "is a pointer of Git LFS, not the file itself; fetch it with: git lfs pull")
+    for pattern, name, allowed in _KNOWN:
+        if re.match(pattern, head[:4096]) and not (path.suffix == ".gz" and head.startswith(_GZIP)):
+            raise problem(path, None, f"is {name}; allowed: {allowed}")
+
+
+def refuse_json(path: Path, head: str) -> None:
+    """Raise if the text of a file begins as JSON of a tool that is known by name, and not read here.
+
+    Raises:
+        UserError: as `refuse_known`.
+    """
+    for pattern, name, allowed in _KEYS if re.match(r"\s*[\[{]", head) else ():
+        if re.match(pattern, head) if pattern.startswith(r"\s") else re.search(pattern, head):
+            raise problem(path, None, f"is {name}; allowed: {allowed}")
 
 
 def read_bytes(path: Path) -> bytes:
@@ -147,8 +100,11 @@ def read_bytes(path: Path) -> bytes:
     """
     try:
         raw = path.read_bytes()
-        refuse_pointer(path, raw)
-        return gzip.decompress(raw) if path.suffix == ".gz" else raw
+        refuse_known(path, raw)
+        if path.suffix == ".gz":
+            raw = gzip.decompress(raw)
+            refuse_known(path, raw)
+        return raw
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise problem(path, None, f"cannot be unpacked: {str(error)[:1].lower()}{str(error)[1:]}") from None
     except OSError as error:

@@ -10,15 +10,16 @@ from pathlib import Path
 from edp.spec import UserError
 from trainables.config import CorpusSpec
 from trainables.config.keys import identity
-from trainables.corpora.files import corpus_files, detect_format, read_bytes, row_word
+from trainables.corpora.files import read_bytes, row_word
+from trainables.corpora.formats import corpus_files, detect_format
 from trainables.corpora.generators import GENERATED, MAX_GENERATED, generate, grammar_digest
 from trainables.corpora.labels import LabelCounts, labels_of
 from trainables.corpora.public import find_corpus
 from trainables.corpora.readers import read_corpus, read_records
 from trainables.corpora.schema import bound_by, find_schema, public_text, schema_of
-from trainables.corpora.schema_text import make_text
+from trainables.corpora.schema_text import VARIANTS, make_text
 from trainables.corpora.splits import folded, sample_corpus, split_corpus
-from trainables.corpora.text_overlap import text_overlap
+from trainables.corpora.text_overlap import near_copies, text_overlap
 from trainables.corpora.types import CorpusSummary, Record, Splits, Utterance
 
 GENERATED_UTTERANCES = 10_000  # default of `CorpusSpec.utterances` for a generated corpus
@@ -64,12 +65,28 @@ def _split(spec: CorpusSpec, field: str) -> Splits:
         raise UserError(f"{field} {spec.name}: {error}") from None
 
 
-def check_corpus(spec: CorpusSpec) -> CorpusSummary:
-    """Load a corpus with all checks that training makes, and count its utterances and labels.
+def check_private(spec: CorpusSpec) -> None:
+    """Raise if a private corpus is a schema: many utterances are made of one line, and ε is for one utterance.
 
     Raises:
-        UserError: as `load_corpus`, and for nothing to learn.
+        UserError: naming what reads a schema.
     """
+    if is_generated(spec) or not is_made(spec):
+        return
+    raise UserError(
+        f"corpus.path = {spec.path}: it is a schema, and up to {VARIANTS} utterances are made of a line, but ε is for "
+        "one utterance; allowed: files with the utterances themselves, such as JSON lines (docs/corpora.md#your-own). "
+        "If developers wrote these lines, name the file as corpus.schema or as search.proxy (look: edp-sweep data text)"
+    )
+
+
+def check_corpus(spec: CorpusSpec) -> CorpusSummary:
+    """Load a private corpus with all checks that training makes, and count its utterances and labels.
+
+    Raises:
+        UserError: as `load_corpus` and `check_private`, and for nothing to learn.
+    """
+    check_private(spec)
     splits = load_corpus(spec)
     labels = labels_of(splits)
     users = splits.train_users
@@ -77,6 +94,7 @@ def check_corpus(spec: CorpusSpec) -> CorpusSummary:
     if not is_generated(spec):
         records = read_records(find_corpus(spec), spec.format, spec.columns, spec.quoting)
     contradictions = _contradictions(records)
+    near = near_copies(record.utterance for record in records)
     schema, unread = find_schema(spec.schema, f"corpus.schema = {spec.schema}") if spec.schema else (None, ())
     text = make_text(schema.text) if schema is not None else []
     every = [record.utterance for record in records]
@@ -96,6 +114,7 @@ def check_corpus(spec: CorpusSpec) -> CorpusSummary:
         most_of_a_user=max(users.values(), default=None),
         label_counts=asdict(LabelCounts.of(splits)),
         contradictions=len(contradictions),
+        near_copies=near,
         contradiction=_place(contradictions[0]) if contradictions else None,
         unread=sorted({column for record in records for column in record.unread}),
         schema_text=asdict(text_overlap(text, every)) if text else None,
@@ -143,7 +162,7 @@ def corpus_digest(spec: CorpusSpec, field: str = "corpus") -> str:
         digest.update(f"{grammar_digest(spec.name)}\n{_generated(spec, field)}".encode())
         return digest.hexdigest()
     path = find_corpus(spec, field)
-    format = detect_format(path) if spec.format == "auto" else spec.format
+    format = _format(spec, path)
     digest.update(f"{format}\n{spec.utterances}".encode())
     if format == "schema":  # whose files hold more than makes its text
         digest.update(json.dumps(read_corpus(path, format)).encode())
@@ -154,6 +173,11 @@ def corpus_digest(spec: CorpusSpec, field: str = "corpus") -> str:
         raw = read_bytes(file)
         digest.update(b"\n" + hashlib.sha256(raw).digest())
     return digest.hexdigest()
+
+
+def _format(spec: CorpusSpec, path: Path) -> str:
+    """Return the format of the files at `path`."""
+    return detect_format(path) if spec.format == "auto" else spec.format
 
 
 def _published(spec: CorpusSpec, field: str) -> Splits:
@@ -184,6 +208,11 @@ def _part_of(file: Path) -> str | None:
 def is_generated(spec: CorpusSpec) -> bool:
     """Return True if the corpus comes from a grammar, and so holds no person's words."""
     return spec.path is None and spec.name in GENERATED
+
+
+def is_made(spec: CorpusSpec) -> bool:
+    """Return True if the corpus is made, by a grammar or of a schema's samples."""
+    return is_generated(spec) or _format(spec, find_corpus(spec)) == "schema"
 
 
 def _generated(spec: CorpusSpec, field: str) -> int:

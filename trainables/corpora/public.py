@@ -21,7 +21,7 @@ from platformdirs import user_cache_path
 
 from edp.spec import UserError
 from trainables.config import CorpusSpec
-from trainables.corpora.files import problem, read_text, refuse_pointer
+from trainables.corpora.files import problem, read_text, refuse_known
 from trainables.corpora.schema import schema_path
 from trainables.records.files import atomic_write, one_line, why_not
 
@@ -289,7 +289,7 @@ def _checked(corpus: ConvertedCorpus, path: Path) -> tuple[bytes, str]:
         content = path.read_bytes()
     except OSError as error:
         raise problem(path, None, f"cannot be read: {error.strerror}") from None
-    refuse_pointer(path, content)
+    refuse_known(path, content)
     digest = hashlib.sha256(content).hexdigest()
     for suffix, sha256 in corpus.sha256.items():
         if digest == sha256:

@@ -27,7 +27,8 @@ from typing import Any
 
 from edp.spec import UserError
 from trainables.config import ColumnsSpec, Quoting
-from trainables.corpora.files import FORMATS, THREE_FILES, corpus_files, detect_format, problem, read_lines, read_text
+from trainables.corpora.files import problem, read_lines, read_text, refuse_json
+from trainables.corpora.formats import FORMATS, THREE_FILES, corpus_files, detect_format
 from trainables.corpora.schema import read_schema
 from trainables.corpora.schema_text import make_text
 from trainables.corpora.tables import NAMES, arrow_table, csv_table, read_csv
@@ -61,14 +62,37 @@ def read_records(
     files = corpus_files(path, resolved)
     if quoting != "auto" and resolved not in _QUOTED:
         raise UserError(f"corpus.quoting = {quoting}: format {resolved} has none; allowed with {', '.join(_QUOTED)}")
-    options = {"quoting": quoting} if resolved in _QUOTED else {}
-    if resolved in _TABLES:
-        read, kinds = _TABLES[resolved], columns or ColumnsSpec()
-        return all_or_none([record for file in files for record in read(file, kinds, **options)])
-    if columns is not None:
-        raise UserError(f"corpus.columns: format {resolved} has none; allowed with {', '.join(_TABLES)}")
+    options: dict[str, Any] = {"quoting": quoting} if resolved in _QUOTED else {}
+    if columns is not None and resolved not in _WITH_COLUMNS:
+        raise UserError(f"corpus.columns: format {resolved} has none; allowed with {', '.join(_WITH_COLUMNS)}")
+    if resolved in _WITH_COLUMNS:
+        options["columns"] = columns or ColumnsSpec()
     units = list(dict.fromkeys(file.parent for file in files)) if resolved == "three_file" else files
-    return all_or_none([record for unit in units for record in _READERS[resolved](unit, **options)])
+    records = []
+    for unit in units:
+        found = list(_READERS[resolved](unit, **options))
+        if columns is None or columns.text is None:
+            _refuse_counts(found)
+        records += found
+    return all_or_none(records)
+
+
+_COUNT = re.compile(r"\d+(?:[-.]\d+)?")
+
+
+def _refuse_counts(records: list[Record]) -> None:
+    """Raise if the words of a file are an index, or a document's name in each line: the column before the words.
+
+    Raises:
+        UserError: naming the setting.
+    """
+    texts = [one.utterance.tokens for one in records]
+    long = [text for text in texts if len(text) > 2]
+    named = len(long) > 1 and all(len(set(text)) == 1 for text in texts)
+    if records and (named or all(_COUNT.fullmatch(word) for text in texts for word in text)):
+        what = "one word again and again" if named else "numbers"
+        how = "corpus.columns.text, the name of another column, and of CoNLL its number (data check: --column text=2)"
+        raise problem(records[0].path, records[0].line, f"all utterances of the file are {what}; allowed: {how}")
 
 
 def _schema(path: Path) -> Iterator[Record]:
@@ -157,7 +181,9 @@ def _jsonl(path: Path) -> Iterator[Record]:
     The first line decides whether the lines of a file have tags, an intent, or both.
     """
     needed: tuple[str, ...] = ()
-    for line, text in enumerate(read_lines(path), start=1):
+    lines = read_lines(path)
+    refuse_json(path, "\n".join(lines[:100]))
+    for line, text in enumerate(lines, start=1):
         if not text.strip():
             continue
         try:
@@ -227,10 +253,13 @@ def _without_double_keys(pairs: list[tuple[str, object]]) -> dict[str, object]:
 
 _COMMENT = re.compile(r"#\s*(intent|user)\s*[:=]\s*(.*?)\s*$", re.IGNORECASE)
 _TAG = re.compile(r"O|[BI]-\S+")
+_COLUMNS = re.compile(r"#\s*global\.columns\s*=\s*(.*)")
+_RANGE = re.compile(r"\d+[-.]\d+")
+_MOST_COLUMNS = 100
 _NEW_DOCUMENT = "-DOCSTART-"  # a line of CoNLL-2003 that is no token
 
 
-def _conll(path: Path) -> Iterator[Record]:
+def _conll(path: Path, columns: ColumnsSpec) -> Iterator[Record]:
     """Read blocks of lines, separated by blank lines: the intent if there are intents, then a token per line.
 
         # intent: book_flight        (if there are intents; or: # intent = book_flight)
@@ -239,7 +268,8 @@ def _conll(path: Path) -> Iterator[Record]:
         new     B-city
         york    I-city
 
-    The line of a token has at least two columns, separated by tabs or blanks: the first is the token, the last its tag.
+    The line of a token has at least two columns, separated by tabs or blanks: the first is the token, the last its tag,
+    unless the file begins with `# global.columns = ID FORM … NER` (CoNLL-U Plus), or `columns` says otherwise.
     Before the first token of a block, a line that starts with `#` is a comment, unless it is a tagged word such as
     `#now`, or a tagged `#`. After the first token, `#` is a token like any other.
     """
@@ -247,11 +277,14 @@ def _conll(path: Path) -> Iterator[Record]:
     tags: list[str] = []
     intent, first = "", 0
     user: str | None = None
-    for line, text in enumerate([*read_lines(path), ""], start=1):
+    unread: tuple[str, ...] = ()
+    lines = read_lines(path)
+    word_at, tag_at, names = _places(lines[0], columns, path)
+    for line, text in enumerate([*lines, ""], start=1):
         if line == 1 and text.startswith('{"'):  # other messages would quote its words and its user
             what = "JSON; needed: a token and its tag, or corpus.format = jsonl (data check: --format)"
             raise problem(path, line, what)
-        columns = split_blanks(text)
+        cells = text.split("\t") if names and "\t" in text.strip() else split_blanks(text)
         comment = _COMMENT.match(text) if not tokens else None
         if comment:
             is_intent = comment[1].lower() == "intent"
@@ -264,21 +297,60 @@ def _conll(path: Path) -> Iterator[Record]:
                 intent = comment[2]
             else:
                 user = comment[2]
-        elif not tokens and (_is_comment(text, columns) or columns[:1] == [_NEW_DOCUMENT]):
+        elif not tokens and (_is_comment(text, cells) or cells[:1] == [_NEW_DOCUMENT]):
             continue
-        elif columns:
-            if len(columns) < 2:
-                raise problem(path, line, f"{text.strip()!r} is one column; needed: a token and its tag")
+        elif cells:
+            if len(cells) <= max(word_at, tag_at, 1):
+                needed = f"columns 1 to {max(word_at, tag_at) + 1}" if names else "a token and its tag"
+                there = "one column" if len(cells) == 1 else f"{len(cells)} columns"
+                raise problem(path, line, f"{text.strip()!r} is {there}; needed: {needed}")
+            if word_at > 0 and _RANGE.fullmatch(cells[0]):  # of CoNLL-U: its words follow, each in a line of its own
+                continue
             if not tokens:
                 first = line
-            tokens.append(columns[0])
-            tags.append(columns[-1])
+                called = (names or [f"column {i}" for i in range(1, len(cells) + 1)])[: len(cells)]
+                unread = tuple(name for name in called if name not in (called[word_at], called[tag_at]))
+            word, tag = cells[word_at].strip(), cells[tag_at].strip()
+            if not word or " " in word:
+                raise problem(path, line, f"{word!r} is no token; needed: one word, without blanks")
+            tokens.append(word)
+            tags.append(tag)
         elif tokens:
-            yield checked(tokens, tags, intent or None, path, first, a_tag_a_line=True, user=user)
+            record = checked(tokens, tags, intent or None, path, first, a_tag_a_line=True, user=user)
+            yield record._replace(unread=unread)
             tokens, tags, intent, user = [], [], "", None
         elif intent or user is not None:
             what = f"the intent {intent}" if intent else "a user"
             raise problem(path, first, f"empty utterance: no tokens after {what}")
+
+
+def _places(head: str, columns: ColumnsSpec, path: Path) -> tuple[int, int, list[str]]:
+    """Return the index of the tokens' column, that of the tags', and the names of all columns, if either is chosen.
+
+    Args:
+        head: the first line of a CoNLL file, which may name the columns.
+
+    Raises:
+        UserError: for a chosen column that is not there, or names that are not known.
+    """
+    match = _COLUMNS.match(head)
+    names = match[1].split() if match else []
+    found: dict[str, int] = {}
+    for kind, usual in (("text", ("form", *NAMES["text"])), ("tags", ("ner", "ne", *NAMES["tags"]))):
+        wanted = getattr(columns, kind)
+        if wanted is None and names:
+            wanted = next((name for one in usual for name in names if name.lower() == one), "")
+        if wanted is None:
+            continue
+        if wanted not in names and not (wanted.isdecimal() and 0 < int(wanted) <= (len(names) or _MOST_COLUMNS)):
+            allowed = f"one of {', '.join(names)}, or its number" if names else f"a number from 1 to {_MOST_COLUMNS}"
+            raise problem(path, None, f"corpus.columns.{kind} = {wanted or 'null'}: no such column; allowed: {allowed}")
+        found[kind] = names.index(wanted) if wanted in names else int(wanted) - 1
+    if columns.intent is not None or columns.user is not None:
+        raise problem(path, None, "corpus.columns: intent and user of CoNLL are in comments; allowed: text and tags")
+    if found and not names:
+        names = [f"column {i}" for i in range(1, _MOST_COLUMNS + 1)]
+    return found.get("text", 0), found.get("tags", -1), names
 
 
 def _is_comment(text: str, columns: list[str]) -> bool:
@@ -287,12 +359,10 @@ def _is_comment(text: str, columns: list[str]) -> bool:
     return text.startswith("#") and not word_and_tag
 
 
-_TABLES: dict[str, Callable[..., Iterator[Record]]] = {
+_READERS: dict[str, Callable[..., Iterator[Record]]] = {
     "csv": csv_table,
     "parquet": arrow_table,
     "datasets": arrow_table,
-}
-_READERS: dict[str, Callable[..., Iterator[Record]]] = {
     "three_file": _three_file,
     "nlu_eval": _nlu_eval,
     "jsonl": _jsonl,
@@ -300,3 +370,4 @@ _READERS: dict[str, Callable[..., Iterator[Record]]] = {
     "schema": _schema,
 }
 _QUOTED = ("csv", "nlu_eval")
+_WITH_COLUMNS = ("csv", "parquet", "datasets", "conll")

@@ -29,7 +29,7 @@ from trainables.config import CorpusSpec
 from trainables.corpora.generators import GENERATED, label_names
 from trainables.corpora.labels import Labels
 from trainables.corpora.schema_imports import MAX_BYTES, content_of
-from trainables.corpora.schema_text import Samples, make_text, parts_of
+from trainables.corpora.schema_text import UTTERANCES, Samples, make_text, parts_of
 from trainables.corpora.types import NO_INTENT, SURROGATE, UNKNOWN, LabelNames, Splits, Utterance
 
 _FOLDER = files(__package__).joinpath("data", "schemas")
@@ -269,6 +269,8 @@ def _read(path: Path, wanted: str, digest: str | None = None) -> ReadSchema:
         raise UserError(f"{wanted}: {place + ': ' if place else ''}{what}") from None
     if not found.intents and not found.slots:
         raise UserError(f"{wanted}: it has no label; allowed: at least two intents, or a slot")
+    if (beyond := found.text.count - UTTERANCES) > 0:
+        unread = (*unread, f"samples beyond the {UTTERANCES:,} utterances that are made ({beyond:,})")
     return ReadSchema(found, unread)
 
 

@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from contextlib import nullcontext, suppress
 from pathlib import Path, PurePosixPath
 
-from trainables.corpora.files import problem, refuse_pointer
+from trainables.corpora.files import problem, refuse_known
 from trainables.corpora.imports.alexa import from_alexa
 from trainables.corpora.imports.dialogflow import MEMBER, from_dialogflow
 from trainables.corpora.imports.found import Content
@@ -70,11 +70,11 @@ def _members(path: Path) -> Iterator[tuple[str, bytes]]:
     try:
         with nullcontext() if path.is_dir() or size > MAX_BYTES else zipfile.ZipFile(path) as archive:
             names = archive.namelist() if archive else (one.relative_to(path).as_posix() for one in path.rglob("*"))
-            for number, name in enumerate(names):
+            shown = (one for one in names if not any(part.startswith((".", "__")) for part in PurePosixPath(one).parts))
+            for number, name in enumerate(shown):
                 if number >= MAX_FILES:
                     raise problem(path, None, f"holds more than {MAX_FILES:,} files; allowed: at most that many")
-                hidden = any(part.startswith((".", "__")) for part in PurePosixPath(name).parts)
-                if hidden or not (name.endswith((".yml", ".yaml")) or MEMBER.fullmatch(name)):
+                if not (name.endswith((".yml", ".yaml")) or MEMBER.fullmatch(name)):
                     continue
                 if archive is None and not (path / name).is_file():
                     continue
@@ -100,7 +100,7 @@ def _document(path: Path) -> Content:
             raw = file.read(MAX_BYTES + 1)
     except OSError as error:
         raise problem(path, None, f"{error.strerror}; allowed: a schema that can be read") from None
-    refuse_pointer(path, raw)
+    refuse_known(path, raw)
     if len(raw) > MAX_BYTES:
         raise problem(path, None, TOO_LARGE)
     if raw.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{"):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import random
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -77,8 +78,9 @@ class Samples:
 def make_text(given: Samples, *, most: int = UTTERANCES, seed: int = 0) -> list[Utterance]:
     """Return utterances with their labels, each once.
 
-    Each round makes one variant of every sample, so that a smaller number has all samples in it as long as it can.
-    Values are drawn from a shuffled bag, so that all of a slot's are used about equally often.
+    Each round makes one variant of every sample, so that a smaller number has all samples in it as long as it can. A
+    round that may not end goes through the intents in turn, so that each has its share. Values are drawn from a
+    shuffled bag, so that all of a slot's are used about equally often.
 
     Args:
         most: the most utterances.
@@ -88,8 +90,9 @@ def make_text(given: Samples, *, most: int = UTTERANCES, seed: int = 0) -> list[
     written = [(intent, parts_of(sample)) for intent, samples in given.samples.items() for sample in samples]
     bags = {slot: _bag(values, rng) for slot, values in _all_values(given, (parts for _, parts in written)).items()}
     found: dict[tuple[str, tuple[str, ...]], Utterance] = {}
+    in_turn = _in_turn(written)
     for number in range(VARIANTS):
-        for intent, parts in written:
+        for intent, parts in written if len(found) + len(written) <= most else in_turn:
             if number >= VARIANTS_WITHOUT_SLOTS and not any(part.slot for part in parts):
                 continue
             one = _variant(intent, parts, bags, given, rng, first=number == 0)
@@ -98,6 +101,16 @@ def make_text(given: Samples, *, most: int = UTTERANCES, seed: int = 0) -> list[
             if len(found) == most:
                 return list(found.values())
     return list(found.values())
+
+
+def _in_turn(written: Iterable[tuple[str, list[Part]]]) -> list[tuple[str, list[Part]]]:
+    """Return the samples in another order: the first of each intent, then the second of each, and so on."""
+    seen: Counter[str] = Counter()
+    placed = []
+    for intent, parts in written:
+        placed.append((seen[intent], intent, parts))
+        seen[intent] += 1
+    return [(intent, parts) for _, intent, parts in sorted(placed, key=lambda one: one[0])]
 
 
 def marked(utterance: Utterance) -> str:

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from trainables.config import ColumnsSpec, Quoting
-from trainables.corpora.files import problem, read_text, refuse_pointer
+from trainables.corpora.files import problem, read_text, refuse_known
 from trainables.corpora.types import SURROGATE, Record, checked
 
 NAMES = {
@@ -139,7 +139,7 @@ def arrow_table(path: Path, columns: ColumnsSpec) -> Iterator[Record]:
     try:
         with pyarrow.OSFile(str(path)) as source:
             head = source.read(1 << 10)
-            refuse_pointer(path, head)
+            refuse_known(path, head)
             packed = head.startswith(b"PAR1")
             source.seek(0)
             table = pyarrow.parquet.read_table(source) if packed else pyarrow.ipc.open_stream(source).read_all()

@@ -6,6 +6,8 @@ counts show such a schema, and they tell how much better than on a new corpus th
 
 from __future__ import annotations
 
+import itertools
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
@@ -55,6 +57,33 @@ def text_overlap(text: Iterable[Utterance], corpus: Iterable[Utterance]) -> Text
     same = ours.keys() & theirs.keys()
     near, corpus_near = len(_near(ours, theirs) - same), len(_near(theirs, ours) - same)
     return TextOverlap(len(ours), len(theirs), len(same), near, corpus_near)
+
+
+def near_copies(utterances: Iterable[Utterance]) -> int:
+    """Return the number of distinct utterances that are near to another one (`text_overlap`) of the same user.
+
+    If a tool made them of one line, ε is about each of them, and less than the line is protected.
+    """
+    users: dict[str, list[Utterance]] = {}
+    for one in utterances:
+        users.setdefault(one.user, []).append(one)
+    return sum(_near_each_other(_alike(those)) for those in users.values())
+
+
+def near_words(count: int, *, users: bool) -> str:
+    """Return a count of `near_copies` in words; `users` is True if users are known."""
+    return (
+        f"near copies: {count:,} distinct utterances are nearly another one{' of the same user' if users else ''} (the "
+        "same words around the slots, or all but one word). If a tool made them of fewer lines, remove its copies: "
+        "ε is for one utterance, and protects the line less"
+    )
+
+
+def _near_each_other(those: dict[Words, set[Words]]) -> int:
+    """Return the number of utterances that have a key in common with another one."""
+    keys = [set(_keys(words, patterns)) for words, patterns in those.items()]
+    times = Counter(itertools.chain.from_iterable(keys))
+    return sum(any(times[key] > 1 for key in own) for own in keys)
 
 
 def _alike(utterances: Iterable[Utterance]) -> dict[Words, set[Words]]:

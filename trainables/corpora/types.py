@@ -90,6 +90,8 @@ class CorpusSummary:
     most_of_a_user: int | None = None
     label_counts: dict[str, Any] = field(default_factory=dict)
     """A `trainables.corpora.labels.LabelCounts`."""
+    near_copies: int = 0
+    """Number of distinct utterances that are nearly another one of the same user."""
     contradictions: int = 0
     """Number of utterances that occur with different intents or tags."""
     contradiction: str | None = None

@@ -14,7 +14,7 @@ import grpc
 import pytest
 
 from edp.spec import UserError
-from sweeps.run.address import asks_for_token, check_address, folder_options, ray_address
+from sweeps.run.address import asks_for_token, check_address, folder_options, ray_address, usable_cores
 from sweeps.run.session import connect
 
 
@@ -123,3 +123,28 @@ def test_the_clusters_token_is_taken_from_where_ray_keeps_it(
     monkeypatch.setenv("RAY_AUTH_TOKEN", "right")
     monkeypatch.setenv("RAY_AUTH_MODE", "token")
     check_address(head)
+
+
+@pytest.mark.parametrize(
+    ("group", "files", "cores"),
+    [
+        ("0::/job/step", {"job/cpu.max": "200000 100000", "job/step/cpu.max": "max 100000"}, 2),
+        ("0::/job/step", {"job/cpu.max": "50000 100000"}, 1),
+        ("4:cpu,cpuacct:/job", {"cpu/job/cpu.cfs_quota_us": "300000", "cpu/job/cpu.cfs_period_us": "100000"}, 3),
+        ("1:cpu:/", {"cpu/cpu.cfs_quota_us": "-1", "cpu/cpu.cfs_period_us": "100000"}, 8),
+        ("0::/", {}, 8),
+    ],
+)
+def test_cores_are_those_of_the_taskset_the_cgroup_and_the_slurm_job(
+    group: str, files: dict[str, str], cores: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(8)))
+    monkeypatch.delenv("SLURM_CPUS_ON_NODE", raising=False)
+    for name, text in ({"../../../proc/self/cgroup": group} | files).items():
+        file = tmp_path / "sys/fs/cgroup" / name
+        for folder in (tmp_path / "sys/fs/cgroup", file.resolve().parent):
+            folder.mkdir(parents=True, exist_ok=True)
+        file.resolve().write_text(text + "\n")
+    assert usable_cores(tmp_path) == cores
+    monkeypatch.setenv("SLURM_CPUS_ON_NODE", "2")
+    assert usable_cores(tmp_path) == min(cores, 2)

@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+import ssl
 import subprocess
 import sys
+import threading
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from ipaddress import ip_address
 from pathlib import Path
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from edp.spec import UserError
+from sweeps.tracking.store import check_store
 from sweeps.tracking.tracker import Tracker
 
 _OPEN = """
@@ -44,3 +55,46 @@ def test_a_deleted_experiment_says_how_to_restore_it(tmp_path: Path) -> None:
             Tracker(uri, "tiny", artifacts, new=new)
     tracker.client.restore_experiment(tracker.experiment_id)
     assert Tracker(uri, "tiny", artifacts).experiment_id == tracker.experiment_id
+
+
+class _Server(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(b"OK")
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def behind_tls(tmp_path: Path) -> Iterator[tuple[str, Path]]:
+    """Serve HTTPS with a certificate that no system trusts; yield the address and the certificate."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "127.0.0.1")])
+    now = datetime.now(UTC)
+    made = x509.CertificateBuilder(name, name, key.public_key(), 1, now - timedelta(1), now + timedelta(1))
+    made = made.add_extension(x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), critical=False)
+    signed, private, public = made.sign(key, hashes.SHA256()), tmp_path / "key.pem", tmp_path / "ca.pem"
+    public.write_bytes(signed.public_bytes(Encoding.PEM))
+    private.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+    server = HTTPServer(("127.0.0.1", 0), _Server)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(public, private)
+    server.socket = context.wrap_socket(server.socket, server_side=True)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    yield f"https://127.0.0.1:{server.server_port}", public
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def test_a_server_behind_tls_is_asked_with_mlflows_own_variables(
+    behind_tls: tuple[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    uri, certificate = behind_tls
+    with pytest.raises(UserError, match=r"cannot be opened; allowed: .*CERTIFICATE_VERIFY_FAILED|certificate verify"):
+        check_store(uri)
+    monkeypatch.setenv("MLFLOW_TRACKING_SERVER_CERT_PATH", str(certificate))
+    assert check_store(uri) == uri

@@ -10,10 +10,11 @@ import pytest
 
 from edp.spec import UserError
 from sweeps.config.loading import load_recipe
+from tests.conftest import Command
 from tests.support.tiny import spec
 from tests.trainables.corpora.test_schema_imports import AGENT, ALEXA, RASA, folder_of, zip_of
 from trainables.config import CorpusSpec
-from trainables.corpora import check_corpus, corpus_digest, load_corpus, read_corpus
+from trainables.corpora import corpus_digest, load_corpus, read_corpus
 from trainables.corpora.schema import find_schema
 from trainables.corpora.schema_text import make_text
 
@@ -47,9 +48,6 @@ def test_its_utterances_are_the_text_of_the_schema(schema: Path) -> None:
     sample = load_corpus(of(schema, utterances=20, seed=3)).utterances
     assert len(sample) == 20
     assert set(sample) < set(made)
-    # As the private corpus it is harmless, and may have its own schema, or another one.
-    assert check_corpus(of(schema, schema=str(schema))).label_counts["left_out"] == 0
-    assert check_corpus(of(schema)).slot_types == 2
 
 
 def test_its_digest_is_of_the_text(schema: Path, tmp_path: Path) -> None:
@@ -103,12 +101,36 @@ def test_text_that_is_no_corpus_is_one_line(
     assert "\n" not in str(error.value)
 
 
-def test_two_readings_of_an_utterance_are_shown_by_their_line_of_the_text(schema: Path) -> None:
-    schema.write_text(SCHEMA.replace("see you", '"a flight to [paris](city)"'))
-    summary = check_corpus(of(schema))
-    assert summary.contradictions >= 1
-    assert summary.contradiction is not None
-    assert "mine.yaml (its text), line " in summary.contradiction
+PROXY = ["--set", "search.proxy.name=communication"]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["data", "check", "nlu.yml"],
+        ["data", "check", "en-US.json", "--format", "schema"],
+        ["data", "check", "agent.zip", "--format", "schema"],
+        ["data", "schema", "nlu.yml", "--output", "-"],
+        ["run", "health_private", "--set", "corpus.path=nlu.yml"],
+        ["run", "health_private", "--set", "corpus.path=nlu.yml", "--set", "search.plan=proxy", *PROXY],
+        ["epsilon", "health_private", "--set", "corpus.path=nlu.yml"],
+        ["train", "c.yaml", "--set", "corpus.path=nlu.yml"],
+    ],
+    ids=" ".join,
+)
+def test_no_private_corpus_is_made_of_samples(
+    words: list[str], tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("nlu.yml").write_text(RASA)
+    Path("en-US.json").write_text(json.dumps(ALEXA))
+    zip_of(AGENT, tmp_path / "agent.zip")
+    Path("c.yaml").write_text(json.dumps(spec().model_dump(mode="json", exclude_unset=True)))
+    code, out, err = command(*words)
+    assert (code, out) == (2, "")
+    says = "it is a schema, and up to 40 utterances are made of a line, but ε is for one utterance; allowed:"
+    assert says in " ".join(err.split())
+    assert not Path("runs").exists()
 
 
 def test_public_corpora_may_be_the_text(schema: Path) -> None:

@@ -8,7 +8,7 @@ from itertools import combinations
 from tests.support.toy import utterance
 from trainables.corpora import Utterance, generate
 from trainables.corpora.splits import folded
-from trainables.corpora.text_overlap import TextOverlap, text_overlap
+from trainables.corpora.text_overlap import TextOverlap, near_copies, text_overlap
 
 
 def literal(text: list[Utterance], corpus: list[Utterance]) -> TextOverlap:
@@ -87,3 +87,19 @@ def test_the_counts_are_those_of_every_pair() -> None:
     assert found == literal(text, corpus)
     assert found.exact >= 20
     assert found.near >= 40
+
+
+def test_near_copies_are_counted_among_the_utterances_of_one_user() -> None:
+    lines = [
+        "please book it now",
+        "please book it",
+        "stop the music",
+        "weather in rome today",
+        "weather in rome today",
+    ]
+    alone = [Utterance(tuple(line.split()), ("O",) * len(line.split()), "i") for line in lines]
+    assert near_copies(alone) == 2
+    assert near_copies([one._replace(user=f"u{i}") for i, one in enumerate(alone)]) == 0
+    assert near_copies([one._replace(user=f"u{i // 2}") for i, one in enumerate(alone)]) == 2
+    slot = [Utterance(("to", city, "now"), ("O", "B-city", "O"), "i") for city in ("rome", "paris")]
+    assert near_copies(slot) == 2
