@@ -142,13 +142,13 @@ class Recorder:
         return None
 
     def end(self, folder: Path, ledger: Ledger | None, model: str | None = None) -> None:
-        """Record the end of a training. One whose ledger is unknown (None) goes on counting as planned.
+        """Record the end of a training. If its ledger is unknown (None) or its folder gone, it counts as planned.
 
         Args:
             model: why its model counts as released, in words; None if it does not.
         """
-        own = read_id(folder)
-        assert own is not None, "it has begun"
+        if (own := read_id(folder)) is None:
+            return
         ended: list[Line] = [End(id=own, at=now(), ledger=ledger)] if ledger is not None else []
         released: list[Line] = [Release(id=own, at=now(), model=model)] if model is not None else []
         with locked(self._storage) as handle:

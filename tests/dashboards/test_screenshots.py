@@ -104,7 +104,7 @@ def test_the_trials_in_mlflow(chromium: Any, served: Served) -> None:
     experiment = served.sweep_in_mlflow.split("/experiments/")[1].split("/")[0]
     tab = opened(chromium, f"{served.mlflow}/{trials_page(experiment, 'quickstart')}", 1600, 800)
     for column in ("epsilon", "valid_mia_auc", "valid_ser", "C", "decay", "tau", "training.method", "z0"):
-        head = tab.get_by_role("columnheader", name=column, exact=True)
+        head = tab.get_by_role("columnheader", name=column, exact=True).first
         head.wait_for()
         box = head.bounding_box()
         assert box["x"] + box["width"] <= 1600, column

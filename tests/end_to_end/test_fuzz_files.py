@@ -182,7 +182,7 @@ def whole(fenced: Path) -> Path:
 
 def _files(whole: Path) -> list[str]:
     every = (file for file in (whole / "runs").rglob("*") if file.is_file() and "mlflow-artifacts" not in file.parts)
-    skipped = ("lock", "storage-id", ".log")
+    skipped = ("lock", ".log")
     return sorted(str(f.relative_to(whole)) for f in every if not f.name.endswith(skipped) and "other" not in f.parts)
 
 

@@ -191,7 +191,7 @@ FROZEN_KINDS: dict[str, tuple[Any, Any]] = {
         lambda: spaced_byte_pairs(["<unk>", "<s>", "</s>"], "<s> $A", prepend=True),
     ),
     "qwen3": (
-        lambda **c: Qwen3Config(**_LLAMAS, **_POSITIONS, **c),
+        lambda **c: Qwen3Config(**(_LLAMAS | _POSITIONS | c)),
         lambda: split_byte_pairs(QWEN, ["<|endoftext|>"], ""),
     ),
     "gemma3": (

@@ -134,7 +134,7 @@ class CLCSpec(Frozen):
 
 
 class BERTSpec(Frozen):
-    """A Transformer encoder with an intent head, and a slot head on each token's first sub-word, or a decoder's last."""
+    """A Transformer encoder with an intent head, and a slot head on one sub-word of each token."""
 
     kind: Literal["bert"] = "bert"
     pretrained: Annotated[

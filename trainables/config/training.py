@@ -40,8 +40,11 @@ class NonPrivateSpec(Frozen):
     ] = None
 
 
-NON_PRIVATE_HEADS: dict[str, Any] = {"epochs": 15, "batch_size": 64, "optimizer": "adam", "learning_rate": 3e-2}
-"""The settings of training without privacy for heads on the states of a frozen encoder."""
+NON_PRIVATE_HEADS: dict[str, Any] = {
+    **{"epochs": 15, "batch_size": 64, "optimizer": "adam", "learning_rate": 3e-2},
+    **{"learning_rate_decay": "none", "average": None, "validate_every": 1},
+}
+"""The settings of training without privacy that differ for heads on the states of a frozen encoder."""
 
 
 class TrainingSpec(Frozen):
@@ -199,11 +202,8 @@ class TrainingSpec(Frozen):
         """
         changes: dict[str, Any] = {} if self.non_private is None else self.non_private.model_dump(exclude_none=True)
         if heads:
-            same = {name: getattr(self, name) for name in ("workers", "precision", "memory_batch", "seed", "device")}
             even = -(-NON_PRIVATE_HEADS["batch_size"] // self.workers) * self.workers
-            return TrainingSpec(
-                method="sgd", micro_batches=self.workers, **same, **{**NON_PRIVATE_HEADS, "batch_size": even, **changes}
-            )
+            changes = NON_PRIVATE_HEADS | {"batch_size": even} | changes
         own = self.without_privacy()
         if not changes:
             return own

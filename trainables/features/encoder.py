@@ -111,7 +111,11 @@ class Encoder:
         Only an encoder such as BERT has dropout.
         """
         config = copy.deepcopy(self.config)
-        set_dropout(config, dropout if fills_gaps(config) else 0.0)
+        used = dropout if fills_gaps(config) else 0.0
+        for field, value in config.to_dict().items():  # whatever its name: `hidden_dropout_prob`, `attn_pdrop`, …
+            named = "dropout" in field or "pdrop" in field
+            if named and isinstance(value, int | float) and not isinstance(value, bool):
+                setattr(config, field, used)
         if layers is not None:
             cut(config, layers)
         return config
@@ -119,12 +123,10 @@ class Encoder:
     def load(
         self, *, dropout: float = 0.0, layers: int | None = None, device: torch.device | None = None
     ) -> PreTrainedModel:
-        """Load the weights onto the CPU.
+        """Load the weights of an `architecture` onto the CPU.
 
         Args:
-            dropout: as `architecture`, and `layers` too.
-            device: where the encoder will run frozen, in the type that `frozen_type` gives; None: float32, for
-                training.
+            device: where the encoder will run frozen, in the type of `frozen_type`; None: float32, for training.
 
         Raises:
             UserError: for weights that are missing, of another architecture, or not finite.
@@ -184,7 +186,8 @@ class Encoder:
 
         A decoder's state at the first sub-word knows nothing of what follows: such a choice raises too.
         """
-        own, sentence = f"model.pretrained = {self.name}, of type {self.config.model_type}, ", features.sentence
+        own = f"model.pretrained = {self.name}, of type {self.config.model_type}, "
+        sentence: str | None = features.sentence
         if sentence == "own":
             sentence = getattr(self.config, "sentence_pooling", None)
             if sentence not in ("mean", "first", "last"):
@@ -381,13 +384,6 @@ def _ready(model: PreTrainedModel) -> PreTrainedModel:
         if isinstance(p, float) and not hasattr(module, "dropout"):
             module.dropout = nn.Dropout(p)  # ModernBERT has only a number, but `take_along` needs a layer
     return model
-
-
-def set_dropout(config: PreTrainedConfig, dropout: float) -> None:
-    """Set every dropout of an architecture, whatever its name: `hidden_dropout_prob`, `attn_pdrop`, …."""
-    for field, value in config.to_dict().items():
-        if ("dropout" in field or "pdrop" in field) and isinstance(value, int | float) and not isinstance(value, bool):
-            setattr(config, field, dropout)
 
 
 @contextmanager

@@ -41,7 +41,7 @@ def audited(plain: Sweep, request: pytest.FixtureRequest, monkeypatch: pytest.Mo
     if request.param:
         trials = plain.trials()
         for point in (point for trial in trials for point in trial.points):
-            point.metrics |= {"epsilon_read": 7.819, "epsilon_read_upper": 8.191}
+            point.metrics.update({"epsilon_read": 7.819, "epsilon_read_upper": 8.191})
         monkeypatch.setattr(Sweep, "trials", lambda self: trials)
     return request.param
 

@@ -37,10 +37,10 @@ def test_fields_of_features_and_head_are_searched_by_their_paths() -> None:
     assert {model.features.layers for model in found if model.features} == {"0+2", "1"}
     assert {model.head.slots for model in found} == {"softmax", "crf"}
     assert all_state_names(found, Labels(("a", "b"), ("O", "B-x", "I-x"))) == [
-        "sentence_mean_last",
-        "token_first_0",
-        "token_first_1",
-        "token_first_2",
+        "sentence_auto_last",
+        "token_auto_0",
+        "token_auto_1",
+        "token_auto_2",
     ]
 
 
@@ -68,8 +68,8 @@ def test_what_a_sweep_shares_is_not_searched(setting: str, message: str) -> None
 
 
 def test_what_is_trained_without_privacy_has_settings_of_its_own() -> None:
-    plain = {"method": "sgd", "optimizer": "adam", "average": None, "validate_every": 1}
-    found = recipe("training.workers=3")
+    plain = {"method": "sgd", "optimizer": "adam", "average": None, "validate_every": 1, "sub_chunks": 2}
+    found = recipe("training.workers=3", "training.sub_chunks=2")
     private = found.trial({**next(bound_combinations(found.dimensions)), "z0": 1.0})
     for training in (
         found.baseline().training,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 
 from dashboards.pareto import parts
 from dashboards.pareto.data import snapshot
+from dashboards.pareto.scatter import scatter
 from dashboards.report.page import write_report
 from edp.spec import UserError
 from sweeps.commands.pick import Wanted, pick_point
@@ -103,6 +105,9 @@ def test_the_page_shows_the_released_model(tmp_path: Path) -> None:
     advice = found.advice()
     assert advice.point is not None
     assert (advice.point.trial, advice.why) == (point.trial, " ".join(found.headline))
+    figure = scatter(found, {}, *(found.axis(key) for key in ("epsilon", "ser", "valid_mia_auc")), "light")
+    (arrow,) = (note for note in figure["layout"]["annotations"] if "released" in note["text"])
+    assert arrow["x"] == pytest.approx(math.log10(advice.point.metrics["epsilon"])), "that of the trial, which is drawn"
     for candidate in found.candidates.values():
         statement = str(parts.details(found, candidate, None)[1])
         assert ("It covers the choice." in statement) == (candidate.point.trial == point.trial)

@@ -69,6 +69,10 @@ def test_a_store_that_is_gone_is_written_again(sweep: Sweep, tmp_path: Path) -> 
     sweep = Sweep.existing(storage, "one")
     resume(sweep)
     after = mirrored(sweep)
+    own = after.pop("one")
+    assert own.about[0] == "FINISHED"
+    assert own.history.items() >= before.pop("one").history.items()
+    assert "recipe.yaml" in own.about[-1]
     assert [name for name in before if not after.pop(name).has(before[name])] == []
     assert set(after) == {"one SGD baseline"}, "which this sweep has not had"
     assert all(trial.run_id not in {one.run_id for one in trials} for trial in sweep.trials())

@@ -9,6 +9,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
@@ -22,6 +23,9 @@ from transformers import (
 )
 
 from edp.spec import UserError
+from sweeps.config.loading import load_recipe
+from sweeps.config.space import bound_combinations
+from sweeps.run.prepare import check_encoders
 from tests.support.encoder_folders import (
     FROZEN_KINDS,
     KINDS,
@@ -31,6 +35,7 @@ from tests.support.encoder_folders import (
     byte_pairs,
     frozen_spec,
     make_encoder,
+    make_frozen,
 )
 from tests.support.models import built
 from tests.support.toy import BERT
@@ -43,10 +48,11 @@ from trainables.features.compute_states import (
     load_frozen,
     take_encoder,
 )
-from trainables.features.encoder import fills_gaps, reads_left
+from trainables.features.encoder import config_from_json, fills_gaps, reads_left
 from trainables.features.pretrained import check_pretrained, pretrained_encoder, pretrained_pieces
 from trainables.features.token_features import encode_utterances
 from trainables.features.word_pieces import WordPieces
+from trainables.models.bert import BERT as Trained
 
 DECODERS = [kind for kind in FROZEN_KINDS if kind != "t5"]
 
@@ -182,6 +188,55 @@ def test_a_decoder_is_read_where_it_knows_the_word(frozen: dict[str, Path], tmp_
     (tmp_path / "mamba" / "tokenizer.json").write_bytes((folder / "tokenizer.json").read_bytes())
     with pytest.raises(UserError, match=r"of type mamba, can read one direction only; allowed: own"):
         load_frozen(frozen_spec(tmp_path / "mamba", attention="both"))
+
+
+@pytest.mark.parametrize("kind", [*FROZEN_KINDS, "bert"])
+def test_by_default_a_decoder_is_read_at_its_last_sub_words(
+    kind: str, frozen: dict[str, Path], encoder_folder: Path, tmp_path: Path
+) -> None:
+    folder = frozen.get(kind, encoder_folder)
+    word, sentence = ("last", "last") if kind in DECODERS else ("first", "mean")
+    spec = frozen_spec(folder, word="auto")
+    assert spec.features is not None
+    assert spec.features.sentence == "auto"
+    pieces = pretrained_pieces(str(folder))
+    assert pieces is not None
+    batch = encode_utterances(UTTERANCES, pieces)
+    names = ["token_auto_2", f"token_{word}_2", "sentence_auto_last", f"sentence_{sentence}_last"]
+    frozen_encoder.cache_clear()
+    take_encoder(spec, tmp_path / "taken")
+    for encoder in (load_frozen(spec), load_frozen(spec, tmp_path / "taken")):
+        auto_bth, named_bth, auto_bh, named_bh = hidden_states(encoder, batch, names)
+        assert torch.equal(auto_bth, named_bth)
+        assert torch.equal(auto_bh, named_bh)
+    frozen_encoder.cache_clear()
+
+
+@pytest.mark.parametrize(("kind", "sentence"), [("bert", "first"), ("qwen3", "last"), ("t5", "last")])
+def test_by_default_adapters_read_an_utterance_where_their_model_knows_it(
+    kind: str, sentence: str, frozen: dict[str, Path], encoder_folder: Path, tmp_path: Path
+) -> None:
+    folder = frozen.get(kind, encoder_folder)
+    auto, named = (
+        BERTSpec(vocabulary=BERT.vocabulary, pretrained=str(folder), trainable="lora", **given)
+        for given in ({}, {"sentence": sentence})
+    )
+    corpus, net = built(auto, tmp_path / "auto")
+    saved = Trained(auto, corpus.labels, config=config_from_json(net.architecture)).eval()
+    saved.load_state_dict(net.state_dict())
+    batch = corpus.batch("train", np.arange(3))
+    with torch.no_grad():
+        expected, _ = built(named, tmp_path / "named")[1].encode(batch)
+        for model in (net, saved):
+            assert torch.equal(model.encode(batch)[0], expected)
+
+
+def test_a_decoder_is_one_setting_of_a_recipe_for_frozen_heads(tmp_path: Path) -> None:
+    folder = make_frozen("qwen3", tmp_path / "made", num_hidden_layers=6)
+    recipe = load_recipe("atis_private", [f"model.pretrained={folder}"])[1]
+    trials = [recipe.trial({**params, "z0": 1.0}) for params in bound_combinations(recipe.dimensions)]
+    assert trials
+    check_encoders(trials)
 
 
 def test_only_adapters_of_a_decoder_are_trained(frozen: dict[str, Path], tmp_path: Path) -> None:
