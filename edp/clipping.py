@@ -98,8 +98,6 @@ class Clip:
         self.C: float | torch.Tensor = torch.tensor(first, dtype=torch.float64, device=device) if self.moves else first
         # The ledger holds the spec's C: noise of that size is stretched by C / spec.C.
         self._spec_C = spec.C
-        self.last_stretch: float | torch.Tensor = 1.0
-        """`stretch` of the last step, for optimisers that subtract the noise's variance after the clip has moved."""
         self.dropped = torch.zeros((), dtype=torch.int64, device=device)
         """Number of gradients so far that were not finite."""
         self._count = torch.zeros((), dtype=torch.float64, device=device)
@@ -122,7 +120,6 @@ class Clip:
         Args:
             noise: this worker's share of the noise on the count. Only the noisy sum over all workers is used.
         """
-        self.last_stretch = self.stretch
         total = self._count + noise
         dist.all_reduce(total, group=group)
         self.C = next_clip(torch.as_tensor(self.C), total, self.micro_batches, self.quantile)

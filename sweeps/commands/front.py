@@ -81,7 +81,7 @@ def front_document(sweep: Sweep) -> dict[str, Any]:
             if point.name in tied and point.name not in on_front
         ],
         **recommended(sweep).document(),
-        "cost": sweep_cost(trials, sweep.record.baseline, recipe),
+        "cost": sweep_cost(trials, sweep.record.baseline),
         "baseline": baseline_document(sweep),
         "schema_only": sweep.record.schema_only,
         "choice": choice_of(sweep),

@@ -120,8 +120,8 @@ def sweep_document(sweep: Sweep) -> dict[str, Any]:
         "tracking_uri": record.tracking_uri,
         "run_id": record.run_id,
         "objectives": list(recipe.search.objectives),
-        "trials": [t.public() | {"cost": trial_cost(t, recipe)} for t in trials],
-        "cost": sweep_cost(trials, record.baseline, recipe),
+        "trials": [t.public() | {"cost": trial_cost(t)} for t in trials],
+        "cost": sweep_cost(trials, record.baseline),
         "budget": recipe.budget.model_dump(exclude_none=True) if recipe.budget is not None else None,
         "baseline": baseline_document(sweep),
         "front": list(dict.fromkeys(point.trial for point in front)),
@@ -157,7 +157,7 @@ def print_sweep(sweep: Sweep, console: Console) -> None:
     for (ended, reason), numbers in same.items():
         few = ", ".join(map(str, numbers[:_FEW])) + (f" and {len(numbers) - _FEW} more" if len(numbers) > _FEW else "")
         print_line(console, f"  trial{'s' * (len(numbers) > 1)} {few} {ended}: {reason}")
-    spent = sweep_cost(trials, record.baseline, recipe)
+    spent = sweep_cost(trials, record.baseline)
     print_line(console, f"cost of trials and baseline: {cost_text(spent)}")
     if (over := over_budget(spent, recipe)) is not None:
         print_line(console, over)

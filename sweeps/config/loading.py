@@ -14,7 +14,7 @@ from pydantic import BaseModel, ValidationError
 
 from edp.spec import UserError
 from sweeps.config.recipe import Recipe
-from sweeps.text.errors import one_line, renamed, shown, suggestion
+from sweeps.text.errors import drop_removed, one_line, removed, shown, suggestion
 from sweeps.text.paths import as_path, folder_name, is_name, short
 from sweeps.text.secrets import redacted
 from trainables.config import TrialSpec
@@ -150,7 +150,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
     Raises:
         UserError: with the file, and with the line if it is known.
     """
-    return yaml_files.read_yaml(path, _Reader, "settings")
+    return drop_removed(yaml_files.read_yaml(path, _Reader, "settings"))
 
 
 def write_yaml(spec: BaseModel, path: Path, heading: str = "") -> None:
@@ -333,7 +333,7 @@ def refuse_unknown(annotation: Any, data: Any, path: str) -> None:
         for key, value in data.items():
             if key not in fields:
                 here = f"{path}{key}"[:200]
-                if message := renamed(here):
+                if message := removed(here):
                     raise UserError(message)
                 what = "unknown setting" if tag is None else f"unknown setting of kind = {tag.default}"
                 raise UserError(f"{here} = {shown(value)}: {what}; {suggestion(str(key), fields)}")

@@ -24,15 +24,6 @@ class StopSpec(Frozen):
     ] = 0.05
 
 
-class UntilSpec(Frozen):
-    """The end of a search that brings nothing more."""
-
-    hypervolume_flat: Annotated[
-        int,
-        Field(ge=1, description="trials in a row that raise the hypervolume of the front by less than 1 % in all"),
-    ]
-
-
 class FixedEDP(EDPOptions):
     """The mechanism of all trials. `C`, `z0`, `decay` and `tau` are searched unless they are given here."""
 
@@ -93,7 +84,6 @@ class SearchSpec(Frozen):
         description="largest value by metric, such as {epsilon: 8, ser: 0.1}, by validation figures: the sampler "
         "avoids what is over one, and front and recommendation leave it out",
     )
-    until: Annotated[UntilSpec | None, Field(description="end of the search before its last trial; null: none")] = None
     concurrency: Annotated[
         Annotated[int, Field(ge=1)] | Literal["auto"],
         Field(description="trials that run at once; auto: as many as the cluster holds"),
@@ -144,10 +134,6 @@ class ResourcesSpec(Frozen):
         Annotated[float, Field(ge=0)] | Literal["auto"],
         Field(description="GPUs of a worker; auto: one, or an equal share if the cluster has fewer than workers"),
     ] = "auto"
-    price_per_gpu_hour: Annotated[
-        float | None,
-        Field(ge=0, description="price of one GPU for an hour, in any currency; null: no costs are shown in money"),
-    ] = None
     group: Annotated[
         Literal["auto", "warm", "fresh"],
         Field(

@@ -30,20 +30,14 @@ _COUNTED = ("gpu_seconds", "worker_seconds")
 Cost = dict[str, float]
 
 
-def priced(seconds: Cost, recipe: Recipe) -> Cost:
-    """Return `seconds`, with `money` in the price's currency if the recipe names a price."""
-    price = recipe.resources.price_per_gpu_hour
-    return seconds if price is None else {**seconds, "money": seconds["gpu_seconds"] / _HOUR * price}
-
-
-def trial_cost(trial: TrialRecord, recipe: Recipe) -> Cost:
+def trial_cost(trial: TrialRecord) -> Cost:
     """Return the cost of a trial so far."""
-    return priced(_seconds(known(trial)), recipe)
+    return _seconds(known(trial))
 
 
-def sweep_cost(trials: Sequence[TrialRecord], baseline: dict[str, Any] | None, recipe: Recipe) -> Cost:
+def sweep_cost(trials: Sequence[TrialRecord], baseline: dict[str, Any] | None) -> Cost:
     """Return the cost of all trials and the SGD baseline so far. Sweeps share the shadow model, so it is left out."""
-    return priced(Spent(trials, baseline).seconds, recipe)
+    return Spent(trials, baseline).seconds
 
 
 class Spent:
@@ -100,8 +94,7 @@ def over_budget(spent: Cost, recipe: Recipe) -> str | None:
 def cost_text(cost: Cost) -> str:
     """Return a cost in words."""
     gpu, worker = cost["gpu_seconds"], cost["worker_seconds"]
-    time = f"{gpu / _HOUR:.3g} GPU-hours" if gpu else f"{worker / _HOUR:.3g} worker-hours, no GPU"
-    return f"{time}, {cost['money']:,.2f} at the recipe's price" if "money" in cost else time
+    return f"{gpu / _HOUR:.3g} GPU-hours" if gpu else f"{worker / _HOUR:.3g} worker-hours, no GPU"
 
 
 def epsilon_of_sweep(sweep: Sweep, trials: list[TrialRecord]) -> float | None:

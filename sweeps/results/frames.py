@@ -25,9 +25,8 @@ def trials_frame(sweep: Sweep) -> pd.DataFrame:
     Returns:
         Indexed by `trial`, its number. Columns: `state`, `reason`, `run_id`, the settings, the last epoch's metrics on
         the validation split (`valid_ser`, …) and the test split (`ser`, …), and the cost so far (`gpu_seconds`,
-        `worker_seconds`; `money` if the recipe has a price).
+        `worker_seconds`).
     """
-    recipe = sweep.recipe
     rows = [
         {
             "trial": trial.number,
@@ -36,7 +35,7 @@ def trials_frame(sweep: Sweep) -> pd.DataFrame:
             "run_id": trial.run_id,
             **_settings(trial.params),
             **trial.metrics,
-            **trial_cost(trial, recipe),
+            **trial_cost(trial),
         }
         for trial in sweep.trials()
     ]

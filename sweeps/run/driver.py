@@ -27,7 +27,6 @@ from sweeps.run.prometheus import Meter
 from sweeps.run.recorder import Recorder
 from sweeps.run.study import SHORT_BEFORE, Asker, set_outcome, tell_refusal
 from sweeps.run.trial import Message, Suggestion
-from sweeps.run.until import flat_front
 from sweeps.run.watch import notice
 from sweeps.store.picks import heading_of
 from sweeps.store.records import number_of
@@ -113,8 +112,6 @@ class Driver(Searcher):
         """The reason why trials were stopped before their end."""
         self.budget_spent: str | None = None
         """The message that the recipe's `budget` or `corpus.budget` is spent, after which no more trials start."""
-        self.flat: str | None = None
-        """The message that the front has been flat for long enough, after which no more trials start."""
         self.exhausted = False
         """True if all configurations of the space have run, after which no more trials start."""
 
@@ -134,9 +131,7 @@ class Driver(Searcher):
         if self.stopped is not None:
             return Searcher.FINISHED
         self.budget_spent = self.budget_spent or over_budget(self._spent.seconds, self._recipe)
-        if self._recipe.search.until is not None:
-            self.flat = self.flat or flat_front(self._recipe.search, self._study.get_trials(deepcopy=False))
-        if self.gave_up is not None or self.budget_spent is not None or self.flat is not None:
+        if self.gave_up is not None or self.budget_spent is not None:
             return Searcher.FINISHED
         for _ in range(MAX_REFUSALS):
             found = self._asker.ask()

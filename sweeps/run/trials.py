@@ -134,8 +134,6 @@ def run_trials(
         raise TrialStopped(reason or "Ray Tune ended before its trials did")
     if driver.budget_spent is not None:
         progress.say(driver.budget_spent)
-    if driver.flat is not None:
-        progress.say(driver.flat)
     if driver.exhausted:
         progress.say("all configurations of the space have run")
     if driver.gave_up is not None:

@@ -15,12 +15,7 @@ from edp.spec import UserError
 from sweeps.config.recipe import Recipe
 from trainables.config.keys import identity
 
-_FREE = frozenset(
-    {
-        *("description", "resources", "budget", "search.study"),
-        *("training.device", "training.memory_batch", "training.sub_chunks"),
-    }
-)
+_FREE = frozenset({"description", "resources", "budget", "search.study", "training.device", "training.memory_batch"})
 
 
 def digests_of(recipe: Recipe) -> dict[str, str]:

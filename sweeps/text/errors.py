@@ -31,8 +31,6 @@ _PARTS = {
     "shadow.corpus": "a public corpus that the attacker learns from, such as {name: snips}",
 }
 """Required parts of a recipe, with an example each."""
-_RENAMED = {"training.plain": "training.non_private", "search.stand_in": "search.proxy"}
-"""New names of renamed settings."""
 _REMOVED = {
     "search.plan": {
         "cheapest": "proxy, or null",
@@ -40,8 +38,16 @@ _REMOVED = {
         "all_trials": "null, whose ε is of all trials, and pick",
     },
     "search.sampler": {"random_stopping": "random, or search.plan: proxy, whose choice costs no ε"},
+    "training.optimizer": {"adam_bc": "adam, or momentum for heads"},
 }
 """What to take in place of a setting's value that was removed."""
+_REMOVED_SETTINGS: dict[str, tuple[Any, str]] = {
+    "resources.price_per_gpu_hour": (None, "gpu_seconds of `status --json`, times the price"),
+    "search.until": (None, "search.trials, or budget.worker_hours"),
+    "training.noise_floor": (None, "training.optimizer: adam"),
+    "training.sub_chunks": (1, "training.memory_batch"),
+}
+"""Map a removed setting to its default and to what replaces it. The recipe of an earlier sweep names every default."""
 
 
 def one_line(error: ValidationError, searched: Collection[str] = ()) -> str:
@@ -76,7 +82,7 @@ def one_line(error: ValidationError, searched: Collection[str] = ()) -> str:
         message = _DIMENSION
     path = ".".join(map(str, place))
     path = next((f"space.{name}" for name in (path, path.removeprefix("edp.")) if name in searched), path)
-    if kind == "extra_forbidden" and (found := renamed(path)):
+    if kind == "extra_forbidden" and (found := removed(path)):
         return found
     if kind in ("extra_forbidden", "missing"):
         wanted = f"; allowed: {_PARTS[path]}" if kind == "missing" and path in _PARTS else ""
@@ -94,9 +100,19 @@ def _is_field(part: Any) -> bool:
     return not (isinstance(part, str) and ((part[:1].isupper() and part != "C") or "[" in part or "-" in part))
 
 
-def renamed(path: str) -> str | None:
-    """Return the message for a setting that has a new name, None for other paths."""
-    return f"{path}: renamed; write {_RENAMED[path]}" if path in _RENAMED else None
+def removed(path: str) -> str | None:
+    """Return the message for a setting that was removed, None for other paths."""
+    return f"{path}: removed; use {_REMOVED_SETTINGS[path][1]}" if path in _REMOVED_SETTINGS else None
+
+
+def drop_removed(data: dict[str, Any]) -> dict[str, Any]:
+    """Remove the settings that have left from those of a file if they have their default; return `data`."""
+    for path, (default, _) in _REMOVED_SETTINGS.items():
+        section, _, name = path.partition(".")
+        within = data.get(section)
+        if isinstance(within, dict) and name in within and within[name] == default:
+            del within[name]
+    return data
 
 
 _POSTGRES = ("psycopg", "psycopg2", "asyncpg", "pg8000")

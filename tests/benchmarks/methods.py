@@ -39,7 +39,7 @@ _OTHER = {"name": "video", "utterances": 2000}
 OURS = ("sgd", "edp", "dpsgd", "dpsgd_loop")
 OTHERS = ("plain", "opacus", "opacus-ghost")
 EDP_OPTIONS = ("noise", "alpha", "alpha_noise")
-TRAINING_OPTIONS = ("precision", "sub_chunks", "gradient_checkpointing")
+TRAINING_OPTIONS = ("precision", "memory_batch", "gradient_checkpointing")
 MODEL_OPTIONS = ("trainable",)
 OPTIONS = {
     "sgd": TRAINING_OPTIONS + MODEL_OPTIONS,
@@ -48,7 +48,7 @@ OPTIONS = {
 PARTS = get_args(BERTSpec.model_fields["trainable"].annotation)
 DEFAULT = (
     "sgd,edp,edp:noise=paper,edp:alpha=public,edp:alpha=private,edp:alpha=paper,edp:alpha_noise=per_layer,"
-    "sgd:precision=bfloat16,sgd:sub_chunks=4,dpsgd,dpsgd_loop,dpsgd:trainable=heads,dpsgd:trainable=lora,"
+    "sgd:precision=bfloat16,dpsgd,dpsgd_loop,dpsgd:trainable=heads,dpsgd:trainable=lora,"
     "plain,opacus,opacus-ghost"
 )
 Spec = TypeVar("Spec", bound=BaseModel)

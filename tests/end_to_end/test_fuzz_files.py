@@ -8,7 +8,6 @@ from __future__ import annotations
 import functools
 import io
 import json
-import os
 import shutil
 import sqlite3
 from collections import Counter
@@ -26,7 +25,6 @@ from hypothesis import strategies as st
 from sweeps.run.prepare import locate
 from tests.support.fuzzing import EXAMPLES, Ended, fenced, run_line, tally, tried
 from tests.support.synthetic import sweep_of
-from tests.trainables.corpora.test_schema_imports import AGENT, ALEXA, RASA, zip_of
 from trainables.measure.attacks.roc import measure
 from trainables.measure.attacks.shadow import fit_attack, save_attack
 from trainables.records.files import save_tensors
@@ -34,33 +32,10 @@ from trainables.records.files import save_tensors
 __all__ = ["fenced", "tally"]
 
 OTHERS = ["null", "[]", "{}", "7", '"x"', "true", "[" * 5000, '{"a": ' * 5000, "9" * 5000, "1e999", "\0", "\ufeff{}"]
-VALUES = [
-    None,
-    True,
-    -1,
-    0,
-    7,
-    2**70,
-    10**400,
-    0.5,
-    -1e308,
-    float("nan"),
-    float("inf"),
-    "",
-    "x",
-    "x" * 300,
-    "\0",
-    [],
-    {},
-]
-VALUES += [[1], {"a": 1}, "../../x", "0", "complete", [[]]]
-ARRAYS: list[Any] = [
-    np.zeros((3, 0)),
-    np.zeros(()),
-    np.array(["x"]),
-    np.array([{}], dtype=object),
-    np.full((4, 9), np.nan),
-]
+VALUES = [None, True, -1, 0, 7, 2**70, 10**400, 0.5, -1e308, float("nan"), float("inf"), "", "x", "x" * 300, "\0"]
+VALUES += [[], {}, [1], {"a": 1}, "../../x", "0", "complete", [[]]]
+ARRAYS: list[Any] = [np.zeros((3, 0)), np.zeros(()), np.array(["x"]), np.array([{}], dtype=object)]
+ARRAYS += [np.full((4, 9), np.nan)]
 
 READS = [
     ["status", "base"],
@@ -75,18 +50,6 @@ READS = [
     ["resume", "base"],
     ["ui", "base", "--no-browser"],
 ]
-OWN = {
-    "own.yaml": ["run", "own.yaml"],
-    "config.yaml": ["train", "config.yaml"],
-    "corpus.jsonl": ["data", "check", "corpus.jsonl"],
-    "corpus.conll": ["data", "check", "corpus.conll"],
-    "schema.yaml": ["data", "check", "corpus.jsonl", "--schema", "schema.yaml"],
-    "nlu.yml": ["data", "text", "nlu.yml"],
-    "en-US.json": ["data", "text", "en-US.json"],
-    "agent.zip": ["data", "text", "agent.zip"],
-    "of.jsonl": ["run", "of.yaml"],
-}
-OF = {"name": "own", "path": "of.jsonl"}
 
 
 def _cut(whole: bytes, draw: st.DrawFn) -> bytes:
@@ -188,7 +151,7 @@ FAULTS = [_cut, _empty, _foreign, _spoilt, _of_another_kind, _of_another_kind, _
 
 @pytest.fixture(scope="module")
 def whole(fenced: Path) -> Path:
-    """A finished sweep with all files that commands read, `base`, and another one; and files of a user's own."""
+    """A finished sweep with all files that commands read, `base`, and another one."""
     storage, place = fenced / "runs", fenced.parent / "whole"  # made where its copies stand: paths in it are absolute
     base = sweep_of(storage, "base", 2)
     sweep_of(storage, "other", 1, tracked=False)
@@ -211,25 +174,7 @@ def whole(fenced: Path) -> Path:
                 shutil.copytree(point.folder, folder, ignore=shutil.ignore_patterns("epochs"))
                 done = {"seed": seed, "run_id": None, "metrics": point.metrics}
                 (folder / "result.json").write_text(json.dumps(done))
-    own = place / "own"
-    own.mkdir(parents=True)
-    assert (
-        run_line("data", "make", "communication", "--utterances", "200", "--output", str(own / "corpus.jsonl")).code
-        == 0
-    )
-    assert run_line("data", "schema", str(own / "corpus.jsonl"), "--output", str(own / "schema.yaml")).code == 0
-    (own / "nlu.yml").write_text(RASA)
-    (own / "en-US.json").write_text(json.dumps(ALEXA))
-    zip_of(AGENT, own / "agent.zip")
-    shutil.copy(own / "corpus.jsonl", own / "of.jsonl")
-    rows = [json.loads(line) for line in (own / "corpus.jsonl").read_text().splitlines()]
-    blocks = [
-        "\n".join([f"# intent: {r['intent']}", *map(" ".join, zip(r["tokens"], r["tags"], strict=True))]) for r in rows
-    ]
-    (own / "corpus.conll").write_text("\n\n".join(blocks) + "\n")
-    (own / "own.yaml").write_text((base.folder / "recipe.yaml").read_text())
-    (own / "of.yaml").write_text(yaml.safe_dump(yaml.safe_load((own / "own.yaml").read_text()) | {"corpus": OF}))
-    (own / "config.yaml").write_text((base.trial_folder(0) / "config.yaml").read_text())
+    place.mkdir()
     (place / "epsilon.json").write_text(run_line("status", "base", "--json", "--storage", str(storage)).out)
     shutil.move(storage, place / "runs")
     return place
@@ -296,46 +241,12 @@ def _break(file: Path, fault: Any, draw: Any) -> None:
 
 
 @pytest.mark.slow
-@settings(
-    max_examples=EXAMPLES or 60,
-    deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-)
-@given(st.data())
-def test_a_broken_file_of_ones_own_is_a_line(
-    whole: Path, fenced: Path, tally: Counter[str], data: st.DataObject
-) -> None:
-    _restore(whole / "own", fenced)
-    name = data.draw(st.sampled_from(sorted(OWN)), label="file")
-    _break(fenced / name, data.draw(st.sampled_from([*FAULTS, "gone", "folder", "link"]), label="fault"), data.draw)
-    more = [] if OWN[name][0] == "data" else ["--storage", "made"]
-    with tried(tally, (name, OWN[name])):
-        tally[run_line(*OWN[name], *more).check().how] += 1
-
-
-def _restore(own: Path, place: Path) -> None:
-    """The files of `own`, in the place of what an example has made of them: a link to itself, a folder."""
-    for name in os.listdir(own):
-        shutil.rmtree(place / name) if (place / name).is_dir() else (place / name).unlink(missing_ok=True)
-        shutil.copy(own / name, place / name)
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("words", READS, ids=" ".join)
 def test_whole_files_are_read(words: list[str], whole: Path, fenced: Path) -> None:
-    """Else the two above would show nothing."""
+    """Else the one above would show nothing."""
     storage = fenced / "runs"
     shutil.rmtree(storage, ignore_errors=True)
     shutil.copytree(whole / "runs", storage)
     ended = run_line(*words, "--storage", str(storage)).check()
     begins = words[0] in ("attack", "ui")
     assert ended.code == (None if begins else 2 if "--register" in words else 0), ended
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", sorted(OWN))
-def test_whole_files_of_ones_own_are_read(name: str, whole: Path, fenced: Path) -> None:
-    _restore(whole / "own", fenced)
-    more = [] if OWN[name][0] == "data" else ["--storage", "made"]
-    ended = run_line(*OWN[name], *more).check()
-    assert ended.code == (0 if OWN[name][0] == "data" else None), ended

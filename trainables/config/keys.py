@@ -17,7 +17,7 @@ from pydantic import BaseModel
 KEY_VERSION = 3
 """A part of every key. Raise it when a default changes: whatever the old keys name is then made again."""
 
-NO_EFFECT = frozenset({"workers", "device", "memory_batch", "gradient_checkpointing", "sub_chunks", "validate_every"})
+NO_EFFECT = frozenset({"workers", "device", "memory_batch", "gradient_checkpointing", "validate_every"})
 """Settings of `training` that change no weights, except by the order of a summation."""
 
 

@@ -53,7 +53,6 @@ class TrainingSpec(Frozen):
     belongs_to: ClassVar[Mapping[str, tuple[str, str]]] = {
         "momentum": ("optimizer", "momentum"),
         "weight_decay": ("optimizer", "adamw"),
-        "noise_floor": ("optimizer", "adam_bc"),
         "decay_epochs": ("learning_rate_decay", "linear"),
     }
 
@@ -75,11 +74,8 @@ class TrainingSpec(Frozen):
     workers: Annotated[int, Field(ge=1, description="processes that train; a divisor of micro_batches")] = 8
     learning_rate: Annotated[float, Field(gt=0, description="learning rate of the first epoch")] = 2e-3
     optimizer: Annotated[
-        Literal["adam", "adamw", "sgd", "momentum", "adam_bc"],
-        Field(
-            description="optimiser, for private and other gradients alike; momentum: heavy-ball; adam_bc: Adam whose "
-            "second moment is corrected for the variance of the noise"
-        ),
+        Literal["adam", "adamw", "sgd", "momentum"],
+        Field(description="optimiser, for private and other gradients alike; momentum: heavy-ball"),
     ] = "adam"
     momentum: Annotated[
         float | None,
@@ -89,14 +85,6 @@ class TrainingSpec(Frozen):
         float | None,
         Field(
             ge=0, description="with optimizer = adamw: a step subtracts learning_rate weight_decay w from w; null: 0.01"
-        ),
-    ] = None
-    noise_floor: Annotated[
-        float | None,
-        Field(
-            gt=0,
-            description="with optimizer = adam_bc: lower bound of the second moment, in units of the noise's variance; "
-            "null: 0.1",
         ),
     ] = None
     average: Annotated[
@@ -128,8 +116,8 @@ class TrainingSpec(Frozen):
         int | None,
         Field(
             ge=1,
-            description="maximum of utterances that a worker processes at once; null: as many as fit into memory. "
-            "Does not change results",
+            description="maximum of utterances that a worker processes at once, in order of length; null: as many as "
+            "fit into memory. Does not change results",
         ),
     ] = None
     gradient_checkpointing: Annotated[
@@ -139,9 +127,6 @@ class TrainingSpec(Frozen):
             "pass: less memory, a fifth to a third more time, the same results"
         ),
     ] = False
-    sub_chunks: Annotated[
-        int, Field(ge=1, description="chunks, sorted by length, that a worker's share of a step is processed in")
-    ] = 1
     validate_every: Annotated[
         int,
         Field(
@@ -201,19 +186,12 @@ class TrainingSpec(Frozen):
                 f"non_private.batch_size = {self.non_private.batch_size} is not a multiple of workers = "
                 f"{self.workers}; allowed: multiples of {self.workers}"
             )
-        if self.optimizer == "adam_bc" and self.method == "sgd":
-            raise ValueError(
-                "optimizer = adam_bc has no meaning with method sgd, which adds no noise; "
-                "allowed: adam, adamw, sgd, momentum"
-            )
         return self
 
     def without_privacy(self) -> TrainingSpec:
-        """Return the same training without clip and noise; adam replaces adam_bc, which only corrects for noise."""
+        """Return the same training without clip and noise."""
         # SGD does not use micro-batches, but workers must divide their number.
-        changes: dict[str, Any] = {"method": "sgd", "micro_batches": self.clips or self.workers, "audit": True}
-        if self.optimizer == "adam_bc":
-            changes |= {"optimizer": "adam", "noise_floor": None}
+        changes = {"method": "sgd", "micro_batches": self.clips or self.workers, "audit": True}
         return self.model_copy(update=changes)
 
     def non_private_training(self, heads: bool) -> TrainingSpec:

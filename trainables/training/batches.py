@@ -245,19 +245,16 @@ class Chunker:
         self._device, self._gpu_share = device, gpu_share
         self._same: list[tuple[Chunk, Batch]] | None = None
 
-    def chunk(self, micro_batches: list[Indices], examples: int, step: int) -> list[tuple[Chunk, Batch | None]]:
+    def chunk(self, micro_batches: list[Indices], step: int) -> list[tuple[Chunk, Batch | None]]:
         """Return the chunks of a step, with the utterances of those that are the same in every step.
 
         Args:
-            examples: number of examples in all `micro_batches`.
             step: counted from 0, over all epochs.
         """
         if self._same is not None:
             return list(self._same)
         one_order = self._sampler.one_order
-        max_examples = min(self.memory_batch, max(1, -(-examples // self._spec.training.sub_chunks)))
-        if one_order:
-            max_examples = min(max_examples, _SAME_AT_ONCE)
+        max_examples = min(self.memory_batch, _SAME_AT_ONCE) if one_order else self.memory_batch
         sums = self._sampler.users is not None  # a user's summed gradient is clipped
         length_e = self._corpus.lengths("train")
         if self._spec.edp.alpha == "paper" and step == 0:

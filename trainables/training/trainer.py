@@ -120,7 +120,7 @@ class Trainer:
                     check_mixing=self.check_mixing,
                     audit=self.audit,
                 )
-        self.optimizer = make_optimizer(training, self.ddp.parameters(), self.hook)
+        self.optimizer = make_optimizer(training, self.ddp.parameters())
         if checkpoint is not None:
             self.optimizer.load_state_dict(checkpoint.optimizer)
 
@@ -260,7 +260,7 @@ class Trainer:
         if self.hook is None:
             mine = [np.concatenate(mine)]
         share = sum(len(indices) for indices in mine)
-        cut = self._chunker.chunk(mine, share, self.step)
+        cut = self._chunker.chunk(mine, self.step)
         # The recorder overwrites the gradients of the last step, so they need not be set to zero.
         if self.recorder is None or any(chunk.micro_batches < 2 for chunk, _ in cut):
             self.optimizer.zero_grad(set_to_none=True)

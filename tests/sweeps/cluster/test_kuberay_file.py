@@ -1,29 +1,19 @@
-"""The KubeRay file: what `kubectl apply` would refuse, and what it would not see."""
+"""The KubeRay file: what `kubectl apply` does not see."""
 
 from __future__ import annotations
 
 import importlib.metadata
 import re
-import tomllib
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import pytest
 import yaml
 
 ROOT = Path(__file__).resolve().parents[3]
 LAUNCHER = ROOT / "ray_cluster.yaml"
 KUBERAY = ROOT / "sweeps" / "cluster" / "kuberay.yaml"
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 RAY_VERSION = importlib.metadata.version("ray")
-
-
-def unpinned() -> str:
-    """What pyproject.toml pins Ray to, without the wildcard: '2.60.'."""
-    pin: str
-    (pin,) = (d for d in PROJECT["project"]["dependencies"] if d.startswith("ray["))
-    return pin.partition("==")[2].removesuffix("*")
 
 
 @pytest.fixture
@@ -40,88 +30,7 @@ def spec(documents: list[dict[str, Any]]) -> dict[str, Any]:
     return inner
 
 
-# What the published RayCluster schema asks of the fields used here; `kubectl apply` refuses others too.
-CONTAINER = {
-    "type": "object",
-    "required": ["name", "image", "resources"],
-    "properties": {
-        "resources": {"type": "object", "required": ["limits", "requests"]},
-        "env": {
-            "type": "array",
-            "items": {
-                "required": ["name", "value"],
-                "properties": {"name": {"type": "string"}, "value": {"type": "string"}},
-            },
-        },
-    },
-}
-TEMPLATE = {
-    "type": "object",
-    "required": ["spec"],
-    "properties": {
-        "spec": {
-            "type": "object",
-            "required": ["containers"],
-            "properties": {"containers": {"type": "array", "minItems": 1, "items": CONTAINER}},
-        }
-    },
-}
-START_PARAMS = {"type": "object", "additionalProperties": {"type": "string"}}
-COUNT = {"type": "integer", "minimum": 0}
-CRD = {
-    "type": "object",
-    "required": ["headGroupSpec", "rayVersion", "workerGroupSpecs"],
-    "additionalProperties": False,
-    "properties": {
-        "rayVersion": {"type": "string"},
-        "authOptions": {
-            "type": "object",
-            "additionalProperties": False,
-            "properties": {"mode": {"enum": ["disabled", "token"]}},
-        },
-        "enableInTreeAutoscaling": {"type": "boolean"},
-        "autoscalerOptions": {
-            "type": "object",
-            "additionalProperties": False,
-            "properties": {"version": {"enum": ["v1", "v2"]}, "idleTimeoutSeconds": COUNT},
-        },
-        "headGroupSpec": {
-            "type": "object",
-            "required": ["rayStartParams", "template"],
-            "additionalProperties": False,
-            "properties": {
-                "serviceType": {"enum": ["ClusterIP"]},
-                "rayStartParams": START_PARAMS,
-                "template": TEMPLATE,
-            },
-        },
-        "workerGroupSpecs": {
-            "type": "array",
-            "minItems": 1,
-            "items": {
-                "type": "object",
-                "required": ["groupName", "minReplicas", "maxReplicas", "rayStartParams", "template"],
-                "additionalProperties": False,
-                "properties": {
-                    "groupName": {"type": "string"},
-                    "replicas": COUNT,
-                    "minReplicas": COUNT,
-                    "maxReplicas": COUNT,
-                    "rayStartParams": START_PARAMS,
-                    "template": TEMPLATE,
-                },
-            },
-        },
-    },
-}
-
-
-def test_it_has_what_the_resource_requires(spec: dict[str, Any]) -> None:
-    jsonschema.validate(spec, CRD)
-
-
 def test_ray_is_the_pinned_one_everywhere(spec: dict[str, Any], documents: list[dict[str, Any]]) -> None:
-    assert RAY_VERSION.startswith(unpinned())
     assert spec["rayVersion"] == RAY_VERSION
     images = re.findall(r"image: (?:&\w+ )?([^\s*#]+)", KUBERAY.read_text())
     assert len(images) == 2
@@ -132,24 +41,18 @@ def test_ray_is_the_pinned_one_everywhere(spec: dict[str, Any], documents: list[
     assert f"FROM rayproject/ray:{RAY_VERSION}-py311" in KUBERAY.read_text()
 
 
-def test_only_workers_have_gpus_and_they_have_eight(spec: dict[str, Any]) -> None:
-    (head,) = spec["headGroupSpec"]["template"]["spec"]["containers"]
-    assert "nvidia.com/gpu" not in head["resources"]["limits"]
-    assert spec["headGroupSpec"]["rayStartParams"]["num-gpus"] == "0"
-    (group,) = spec["workerGroupSpecs"]
-    (worker,) = group["template"]["spec"]["containers"]
-    assert worker["resources"]["limits"]["nvidia.com/gpu"] == "8"
-    assert worker["resources"]["requests"] == worker["resources"]["limits"]
-    assert group["rayStartParams"]["num-gpus"] == "8"
-
-
-def test_it_scales_as_the_launcher_does(spec: dict[str, Any]) -> None:
+def test_it_scales_as_the_launcher_does_and_only_workers_have_gpus(spec: dict[str, Any]) -> None:
     cluster = yaml.safe_load(LAUNCHER.read_text())
     (group,) = spec["workerGroupSpecs"]
     assert spec["enableInTreeAutoscaling"] is True
     assert group["replicas"] == group["minReplicas"] == 0
     assert group["maxReplicas"] == cluster["max_workers"]
     assert spec["autoscalerOptions"]["idleTimeoutSeconds"] == 60 * cluster["idle_timeout_minutes"]
+    for of, gpus in ((spec["headGroupSpec"], "0"), (group, "8")):
+        (container,) = of["template"]["spec"]["containers"]
+        assert container["resources"]["limits"].get("nvidia.com/gpu", "0") == gpus
+        assert of["rayStartParams"]["num-gpus"] == gpus
+        assert all(isinstance(value, str) for value in of["rayStartParams"].values()), "what kubectl refuses"
 
 
 def test_tokens_are_on_and_nothing_is_reachable_from_outside(

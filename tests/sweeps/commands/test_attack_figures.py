@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import io
 import math
-from pathlib import Path
 
 import numpy as np
 import pytest
 from rich.console import Console
 
 from sweeps.commands import attack as cli_attack
-from sweeps.commands.attack_figures import bars_figure, epsilon_figure, roc_figure, write_attack_page
-from trainables.measure.attacks import every_attack
+from sweeps.commands.attack_figures import bars_figure, epsilon_figure, roc_figure
 from trainables.measure.attacks.roc import AttackResult, measure
 
 
@@ -35,13 +33,6 @@ def test_roc_curves_stand_on_logarithmic_axes_and_begin_at_the_left_edge(results
     for trace, result in zip(figure.data, results, strict=False):
         assert min(trace.x) >= 1 / 500
         assert max(trace.y) == max(result.tpr) == 1
-
-
-def test_every_registered_attack_has_a_curve_of_its_own_colour() -> None:
-    names = [attack.name for attack in every_attack()]
-    figure = roc_figure([measure(name, np.arange(9.0), np.arange(9.0)) for name in names])
-    assert [trace.name.partition(" ")[0] for trace in figure.data] == [*names, "guessing"]
-    assert len({trace.line.color for trace in figure.data}) == len(names) + 1
 
 
 def test_bars_have_the_figures_and_their_intervals(results: list[AttackResult]) -> None:
@@ -72,14 +63,6 @@ def test_three_epsilons_stand_on_one_axis_also_where_one_is_zero_infinite_or_mis
     assert all(low <= math.log10(trace.x[0]) <= high for trace in figure.data)
 
 
-def test_the_page_needs_nothing_else(results: list[AttackResult], tmp_path: Path) -> None:
-    write_attack_page(document(), results, tmp_path / "attacks.html")
-    page = (tmp_path / "attacks.html").read_text()
-    assert page.count("plotly.js v") == 1
-    assert "Attacks on first/3" in page
-    assert [path.name for path in tmp_path.iterdir()] == ["attacks.html"]
-
-
 @pytest.mark.parametrize(
     ("epsilons", "words"),
     [
@@ -99,13 +82,3 @@ def test_the_three_epsilons_stand_in_one_line(
     about = {"strongest": "a", "output": "here"}
     cli_attack.show_attacks(document(**epsilons) | about | {"attacks": [result.document() for result in results]})
     assert words in written.getvalue().splitlines()
-
-
-@pytest.mark.parametrize("width", [40, 60, 70, 80, 100, 140])
-def test_the_table_cuts_no_interval(results: list[AttackResult], width: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    written = io.StringIO()
-    monkeypatch.setattr(cli_attack, "out", Console(file=written, width=width))
-    about = {"strongest": "a", "output": "here"}
-    cli_attack.show_attacks(document() | about | {"attacks": [result.document() for result in results]})
-    assert "…" not in written.getvalue()
-    assert ("at FPR ≤ 0.1 %" in written.getvalue()) == (width >= 100)

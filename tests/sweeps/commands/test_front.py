@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ from sweeps.commands.status import print_sweep
 from sweeps.config.loading import load_recipe
 from sweeps.config.target_epsilon import planned
 from sweeps.results.cost import epsilon_of_sweep
-from sweeps.results.front import pareto_front, tie_lines
+from sweeps.results.front import pareto_front
 from sweeps.store.records import Point
 from sweeps.store.sweep import Sweep
 from sweeps.text.figures import epsilon_cell, epsilon_text, params_text, read_text, shared_params
@@ -80,48 +79,6 @@ def test_no_configuration_and_none_of_its_epsilons_is_cut(show: Any, width: int,
     assert not missing([*words, *(text for p in front_of(plain) for text in epsilons(p))], page)
     assert ("ε read" in page) == audited
     assert "ε of 1e4 or more is no formal guarantee." in " ".join(page.split())
-
-
-@pytest.mark.slow
-def test_the_name_of_an_earlier_epoch_is_explained_where_there_is_one(tmp_path: Path) -> None:
-    sweep = sweep_of(tmp_path, "made", 6, tracked=False)
-    for epochs in (1, 2):
-        trials = [replace(trial, points=trial.points[-epochs:]) for trial in sweep.trials()]
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(Sweep, "trials", lambda self, trials=trials: trials)
-            names = [point.name for point in front_of(sweep)]
-            page = shown(print_front, sweep)
-        assert any("@" in name for name in names) == (epochs == 2)
-        assert ("2@3: trial 2 after epoch 3." in " ".join(page.split())) == (epochs == 2)
-
-
-@pytest.mark.slow
-def test_what_all_have_is_said_once_and_a_narrow_terminal_keeps_the_intervals(tmp_path: Path) -> None:
-    sweep = sweep_of(tmp_path, "made", 6, tracked=False)
-    trials = sweep.trials()
-    for params, metrics in ((p.params, p.metrics) for trial in trials for p in trial.points):
-        params.clear()
-        params.update({"decay": "none", "training.method": "dpsgd", "C": metrics["ser"]})
-        metrics |= {"ser_lower": metrics["ser"] - 0.02, "ser_upper": metrics["ser"] + 0.02}
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Sweep, "trials", lambda self: trials)
-        page = " ".join(shown(print_front, sweep).split())
-        count = len(front_of(sweep))
-    assert count > 1
-    assert page.count("decay none") == 1
-    assert "All have decay none, training.method dpsgd." in page
-    assert page.count("% ±2.0") == count
-
-
-def test_two_that_are_each_ahead_in_something_are_said_once() -> None:
-    tied = {"0": ["3"], "2": ["3", "4"], "3": ["2"], "4@3": ["2", "3", "4"], "5": ["2"]}
-    assert tie_lines(tied, {"2", "3", "4", "4@3"}) == [
-        "Trial 0 is behind 3 by less than the measurement's noise.",
-        "Trial 2 differs from 3 by less than the measurement's noise.",
-        "Trial 2 beats 4 by less than the measurement's noise.",
-        "Trial 4@3 beats 2, 3 and 4 by less than the measurement's noise.",
-        "Trial 5 is behind 2 by less than the measurement's noise.",
-    ]
 
 
 @pytest.mark.parametrize("width", [80, 120])

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-import threading
 from pathlib import Path
 
 import pytest
@@ -13,8 +9,6 @@ from ray.exceptions import ActorDiedError
 
 from sweeps.commands import app as cli
 from tests.conftest import Command
-
-ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture
@@ -71,54 +65,3 @@ def test_a_password_does_not_get_into_the_log(log: Path, command: Command, monke
     command("list")
     assert "s3cret" not in log.read_text()
     assert "postgresql://me:***@host/db" in log.read_text()
-
-
-def test_a_log_that_cannot_be_written_takes_nothing_away_from_the_line(
-    log: Path, command: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    (tmp_path / "state").write_text("a file")
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "state"))
-    monkeypatch.setattr(cli, "app", lambda *words, **options: 1 / 0)
-    code, _, err = command("list")
-    assert code == 1
-    assert "unexpected ZeroDivisionError" in err
-    assert "no log" in err
-
-
-def test_a_thread_that_dies_says_nothing_on_the_terminal(
-    log: Path, command: Command, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def starts_a_thread(*words: object, **options: object) -> None:
-        thread = threading.Thread(target=lambda: {}["gone"])
-        thread.start()
-        thread.join()
-
-    monkeypatch.setattr(cli, "app", starts_a_thread)
-    code, out, err = command("list")
-    assert (code, out, err) == (0, "", "")
-    assert "KeyError: 'gone'" in log.read_text()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("streams", ["| true", "<&- >&- 2>&-", ">/dev/full"])
-def test_whatever_the_standard_streams_are_there_is_no_traceback(streams: str, tmp_path: Path) -> None:
-    line = f"{sys.executable} -m dashboards.cli data make --help {streams}"
-    environment = os.environ | {"PYTHONPATH": str(ROOT), "XDG_STATE_HOME": str(tmp_path)}
-    ended = subprocess.run(["bash", "-c", line], capture_output=True, text=True, env=environment, check=False)
-    assert "Traceback" not in ended.stderr
-    assert "Exception ignored" not in ended.stderr
-
-
-@pytest.mark.slow
-def test_words_that_are_no_utf_8_and_terminals_that_lack_letters_are_printed_all_the_same(tmp_path: Path) -> None:
-    for encoding in ("ascii", "utf-8"):
-        ended = subprocess.run(
-            [sys.executable.encode(), b"-m", b"dashboards.cli", b"status", b"\xff\xe9"],
-            capture_output=True,
-            env=os.environ | {"PYTHONPATH": str(ROOT), "PYTHONIOENCODING": encoding},
-            cwd=tmp_path,
-            check=False,
-        )
-        assert ended.returncode == 2, ended.stderr
-        assert b"name = " in ended.stderr
-        assert ended.stderr.count(b"\n") == 1

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import logging
 import subprocess
 import sys
 
 import pytest
-
-from sweeps.commands.console import warnings_as_notes
 
 WARNS = """
 import logging
@@ -25,10 +22,3 @@ with warnings_as_notes():
 def test_a_warning_is_one_line_without_the_name_of_a_module_even_where_a_library_logs_too() -> None:
     ended = subprocess.run([sys.executable, "-c", WARNS], capture_output=True, text=True, check=True)
     assert ended.stderr.splitlines() == ["note: 2 of sqlite://***@h/x", "WARNING:somebody.else:theirs"]
-
-
-def test_afterwards_logging_is_as_it_was(caplog: pytest.LogCaptureFixture) -> None:
-    with warnings_as_notes():
-        pass
-    logging.getLogger("sweeps").warning("heard")
-    assert "heard" in caplog.text

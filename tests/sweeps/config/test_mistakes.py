@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import typing
 from collections.abc import Iterator
 from pathlib import Path
@@ -76,19 +75,6 @@ def test_a_key_that_stands_twice_in_a_setting_or_under_two_names_is_refused() ->
 )
 def test_the_line_names_the_setting_as_it_was_written(setting: str, says: str) -> None:
     assert says in refusal("atis_clc", setting)
-
-
-@pytest.mark.parametrize("layers", ["foo", "2+", "+2", "02", "2+-1", "2+4\n", "-1", "2 + 4"])
-def test_hidden_states_that_there_are_not_are_told_in_words(layers: str) -> None:
-    said = refusal("atis_private", f"model.features.layers={json.dumps(layers)}")
-    assert said == (
-        f"model.features.layers: {layers!r} names no hidden states; allowed: their numbers joined by +, such as 2+4"
-    )
-
-
-def test_a_setting_of_another_kind_of_model_is_said_to_be_unknown_to_this_one() -> None:
-    said = refusal("atis_private", "model.kind=clc")
-    assert said.startswith("model.pretrained = 'minilm': unknown setting of kind = clc; ")
 
 
 def test_an_unknown_setting_in_a_list_is_named() -> None:

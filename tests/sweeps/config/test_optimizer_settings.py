@@ -1,11 +1,14 @@
-"""The optimisers in a recipe: searched with their settings, refused in one line, replaced where there is no noise."""
+"""The optimisers in a recipe: searched with their settings, refused in one line; and settings that were removed."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
+import yaml
 
 from edp.spec import UserError
-from sweeps.config.loading import load_recipe
+from sweeps.config.loading import as_yaml, load_recipe
 from sweeps.config.space import bound_combinations
 from sweeps.run.prepare import shadow_trial
 from tests.benchmarks.methods import training_spec
@@ -22,12 +25,12 @@ from trainables.training.references import reference_spec
             "momentum = 0.5 has no meaning with optimizer = adam; allowed: optimizer = momentum",
         ),
         ("training.optimizer=sgd training.weight_decay=0", "weight_decay = 0 has no meaning with optimizer = sgd"),
-        ("training.optimizer=adamw training.noise_floor=0.1", "allowed: optimizer = adam_bc"),
-        ("training.optimizer=lion", "'adam', 'adamw', 'sgd', 'momentum' or 'adam_bc'"),
-        ("training.optimizer=adam_bc training.noise_floor=0", "greater than 0"),
+        ("training.optimizer=lion", "'adam', 'adamw', 'sgd' or 'momentum'"),
         ("training.average=1", "less than 1"),
         ("training.optimizer=momentum training.momentum=1", "less than 1"),
-        ("training.optimizer=adam_bc training.method=sgd", "optimizer = adam_bc has no meaning with method sgd"),
+        ("training.optimizer=adam_bc", "training.optimizer = adam_bc: removed; use adam"),
+        ("training.noise_floor=0.1", "training.noise_floor: removed; use training.optimizer"),
+        ("search.until.hypervolume_flat=5", "search.until: removed; use search.trials"),
         (
             "space.training.optimizer.choice=[adam,momentum] space.training.weight_decay.choice=[0,1]",
             "weight_decay = 0 has no meaning with optimizer = adam",
@@ -45,17 +48,16 @@ def test_the_optimizer_its_settings_and_the_average_can_be_searched_together() -
     _, recipe = load_recipe(
         "quickstart_paper",
         [
-            "space.training.optimizer.choice=[adam, momentum, adamw, adam_bc]",
+            "space.training.optimizer.choice=[adam, momentum, adamw]",
             "space.training.momentum.uniform=[0.5, 0.99]",
             "space.training.weight_decay.log_uniform=[1e-4, 0.1]",
-            "space.training.noise_floor.choice=[0.05, 0.2]",
             "space.training.average.choice=[0, 0.99]",
         ],
     )
     trials = [recipe.trial(params).training for params in bound_combinations(recipe.dimensions)]
-    assert {training.optimizer for training in trials} == {"adam", "momentum", "adamw", "adam_bc"}
+    assert {training.optimizer for training in trials} == {"adam", "momentum", "adamw"}
     assert {training.average for training in trials} == {0, 0.99}
-    given = {"momentum": "momentum", "weight_decay": "adamw", "noise_floor": "adam_bc"}
+    given = {"momentum": "momentum", "weight_decay": "adamw"}
     for training in trials:
         for name, optimizer in given.items():
             assert (getattr(training, name) is not None) == (training.optimizer == optimizer)
@@ -71,9 +73,8 @@ def test_a_quantile_is_searched_beside_clips_that_have_none() -> None:
     assert recipe.trial(params).edp.clip_quantile == 0.8
 
 
-def test_what_is_trained_without_noise_beside_a_private_run_takes_adam_for_adam_bc() -> None:
-    changes = ["training.optimizer=adam_bc", "training.noise_floor=0.2", "training.average=0.9"]
-    _, recipe = load_recipe("quickstart_paper", changes)
+def test_what_is_trained_without_noise_keeps_the_average_of_the_weights() -> None:
+    _, recipe = load_recipe("quickstart_paper", ["training.average=0.9"])
     private = recipe.trial(next(bound_combinations(recipe.dimensions)))
     for training in (
         recipe.baseline().training,
@@ -81,7 +82,20 @@ def test_what_is_trained_without_noise_beside_a_private_run_takes_adam_for_adam_
         reference_spec(private, "sgd", 0).training,
         training_spec("sgd", private.training),
     ):
-        assert (training.method, training.optimizer, training.noise_floor) == ("sgd", "adam", None)
-        assert training.average == 0.9
+        assert (training.method, training.average) == ("sgd", 0.9)
         assert TrainingSpec.model_validate(training.model_dump()) == training
-    assert reference_spec(private, "own", 0).training.optimizer == "adam_bc"
+
+
+def test_a_file_that_names_the_default_of_a_removed_setting_is_read(tmp_path: Path) -> None:
+    """The recipe of a sweep names every setting."""
+    _, recipe = load_recipe("quickstart_paper", [])
+    earlier = yaml.safe_load(as_yaml(recipe))
+    earlier["training"] |= {"noise_floor": None, "sub_chunks": 1}
+    earlier["search"]["until"] = None
+    earlier["resources"]["price_per_gpu_hour"] = None
+    path = tmp_path / "recipe.yaml"
+    path.write_text(yaml.safe_dump(earlier))
+    assert load_recipe(str(path), [])[1] == recipe
+    path.write_text(yaml.safe_dump(earlier | {"training": earlier["training"] | {"sub_chunks": 2}}))
+    with pytest.raises(UserError, match=r"training\.sub_chunks: removed; use training\.memory_batch"):
+        load_recipe(str(path), [])

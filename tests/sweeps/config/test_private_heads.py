@@ -68,8 +68,8 @@ def test_what_a_sweep_shares_is_not_searched(setting: str, message: str) -> None
 
 
 def test_what_is_trained_without_privacy_has_settings_of_its_own() -> None:
-    plain = {"method": "sgd", "optimizer": "adam", "average": None, "validate_every": 1, "sub_chunks": 2}
-    found = recipe("training.workers=3", "training.sub_chunks=2")
+    plain = {"method": "sgd", "optimizer": "adam", "average": None, "validate_every": 1, "memory_batch": 2}
+    found = recipe("training.workers=3", "training.memory_batch=2")
     private = found.trial({**next(bound_combinations(found.dimensions)), "z0": 1.0})
     for training in (
         found.baseline().training,

@@ -28,7 +28,7 @@ def ran(tmp_path: Path, *settings: str) -> tuple[ToldTrials, list[str]]:
     search.tell("a", result(gpu_seconds=HOUR, worker_seconds=HOUR), Ledger(), [])
     search.tell("b", "died", None, [{"gpu_seconds": 9.0, "worker_seconds": 9.0}, _costs(HOUR / 2)])
     made.update(baseline=METRICS | _costs(HOUR / 4))
-    why = over_budget(sweep_cost(made.trials(), made.record.baseline, recipe), recipe)
+    why = over_budget(sweep_cost(made.trials(), made.record.baseline), recipe)
     return search, [why] if why else []
 
 
@@ -56,7 +56,7 @@ def test_a_driver_counts_what_it_hears_of_and_reads_the_study_no_more(
         "budget.gpu_hours = 2 is spent (2.25): no more trials are started; "
         "another sweep may have --set budget.gpu_hours=MORE"
     )
-    assert driver._spent.seconds == sweep_cost(made.trials(), made.record.baseline, recipe) == _costs(2.75 * HOUR)
+    assert driver._spent.seconds == sweep_cost(made.trials(), made.record.baseline) == _costs(2.75 * HOUR)
 
 
 def _costs(seconds: float) -> dict[str, float]:
@@ -66,9 +66,9 @@ def _costs(seconds: float) -> dict[str, float]:
 @pytest.mark.slow
 def test_failed_trials_and_the_baseline_count_too(tmp_path: Path) -> None:
     ran(tmp_path)
-    made, recipe = _again(tmp_path)
-    assert [trial_cost(t, recipe)["gpu_seconds"] for t in made.trials()] == [HOUR, HOUR / 2]
-    assert sweep_cost(made.trials(), made.record.baseline, recipe) == _costs(1.75 * HOUR)
+    made, _ = _again(tmp_path)
+    assert [trial_cost(t)["gpu_seconds"] for t in made.trials()] == [HOUR, HOUR / 2]
+    assert sweep_cost(made.trials(), made.record.baseline) == _costs(1.75 * HOUR)
 
 
 def _again(tmp_path: Path) -> tuple[Sweep, Recipe]:
@@ -77,13 +77,11 @@ def _again(tmp_path: Path) -> tuple[Sweep, Recipe]:
 
 
 @pytest.mark.slow
-def test_a_price_makes_money_of_it_by_trial_and_sweep(tmp_path: Path) -> None:
-    ran(tmp_path, "resources.price_per_gpu_hour=3")
-    made, _ = _again(tmp_path)
-    found = document(made)
-    assert [trial["cost"]["money"] for trial in found["trials"]] == [3.0, 1.5]
-    assert found["cost"]["money"] == 5.25
-    assert cost_text(found["cost"]) == "1.75 GPU-hours, 5.25 at the recipe's price"
+def test_status_has_the_cost_of_a_trial_and_of_the_sweep(tmp_path: Path) -> None:
+    ran(tmp_path)
+    found = document(_again(tmp_path)[0])
+    assert [trial["cost"]["gpu_seconds"] for trial in found["trials"]] == [HOUR, HOUR / 2]
+    assert cost_text(found["cost"]) == "1.75 GPU-hours"
     assert cost_text({"gpu_seconds": 0.0, "worker_seconds": HOUR}) == "1 worker-hours, no GPU"
 
 

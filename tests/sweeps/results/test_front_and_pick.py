@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from edp.spec import EDPSpec
 from sweeps.config.parts import objective_values
-from sweeps.results.front import mechanisms, pareto_front
+from sweeps.results.front import pareto_front
 from sweeps.results.front_figure import front_svg
 from sweeps.store.records import Point, TrialRecord
 from sweeps.text.figures import epsilon_cell, epsilon_text, number, privacy_statement, relative_change
@@ -79,50 +79,6 @@ def test_figures_have_no_exponent_below_ten_thousand_and_a_guarantee_is_rounded_
         assert privacy_statement({"epsilon": epsilon}, edp, CorpusSpec(name="atis")).startswith(
             f"({said:g}, 0.0005)-DP"
         )
-
-
-@pytest.mark.slow
-def test_where_the_front_differs_in_what_is_clipped_the_picture_says_which_is_which() -> None:
-    kinds: list[dict[str, Any]] = [
-        {"training.method": "edp", "training.micro_batches": 8},
-        {"training.method": "dpsgd"},
-        {"training.method": "edp", "training.micro_batches": 16},
-        {"training.method": "dpsgd"},
-    ]
-    made = [trial(i, 0.6 - i / 10, 0.5 + i / 50, 8.0) for i in range(4)]
-    for one, kind in zip(made, kinds, strict=True):
-        one.points[0].params.update(kind)
-    front = pareto_front(made, ("ser", "mia_auc"))
-    assert mechanisms(front) == {
-        "3": "per-utterance clipping",
-        "2": "16 averages clipped a step",
-        "0": "8 averages clipped a step",
-    }
-    assert mechanisms(front[::2]) == {}, "two of one kind need no words"
-    drawn = front_svg(front, front, ("ser", "mia_auc"), {"ser": 0.2, "mia_auc": 0.7})
-    for words in (
-        "3: per-utterance clipping",
-        "2: 16 averages clipped a step",
-        ">1<",
-        "0: 8 averages clipped a step",
-        ">SGD<",
-        "all at ε = 8",
-    ):
-        assert words in drawn
-
-
-@pytest.mark.slow
-def test_names_of_points_that_nearly_coincide_stand_apart() -> None:
-    made = [
-        trial(0, 0.1, 0.9, 8.0),
-        trial(1, 0.1001, 0.8999, 8.0),
-        trial(2, 0.1002, 0.8998, 8.0),
-        trial(3, 0.9, 0.1, 8),
-    ]
-    front = pareto_front(made, ("ser", "mia_auc"))
-    root = ElementTree.fromstring(front_svg(front, front, ("ser", "mia_auc"), None))
-    places = {t.text: t.attrib["style"] + t.attrib["transform"] for t in root.iter("{http://www.w3.org/2000/svg}text")}
-    assert len({places[name] for name in "0123"}) == 4
 
 
 def test_relative_changes_are_those_of_the_papers_table() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import time
 
 import pytest
 from rich.console import Console
@@ -27,41 +26,8 @@ def _draw(progress: Progress) -> None:
     progress._display.refresh()
 
 
-@pytest.mark.parametrize("widths", [(60,), (100, 41), (79, 78, 30, 140), (140,)])
-def test_a_terminal_that_becomes_narrower_shows_the_table_once(widths: tuple[int, ...]) -> None:
-    terminal, progress = _progress(120)
-    progress.say("a line above, " * 6)
-    with progress:
-        for number in range(3):
-            progress.trial(number, "running", PARAMS)
-            progress.trial(number, "complete", metrics=RESULT)
-        for width in widths:
-            terminal.resize(width)
-            progress.console.width = width
-            _draw(progress)
-            assert _count(terminal, "trials (") == 1
-            assert _count(terminal, "honest") <= 1  # too narrow a terminal leaves columns out
-            progress.say("a line between")
-            _draw(progress)
-        assert "".join(terminal.rows).replace(" ", "").startswith("alineabove," * 6), "nothing else is erased"
-    assert _count(terminal, "trials (") == 1
-    assert _count(terminal, "a line between") == len(widths)
-
-
 def _count(terminal: Terminal, text: str) -> int:
     return "\n".join(terminal.rows).count(text)
-
-
-def test_the_newest_trials_are_shown_where_not_all_fit_and_all_at_the_end() -> None:
-    terminal, progress = _progress(80, lines=24)
-    with progress:
-        for number in range(18):
-            progress.trial(number, "complete", PARAMS, metrics=RESULT)
-        _draw(progress)
-        assert len(terminal.rows) < 24
-        assert "   17  complete" in "\n".join(terminal.rows)
-        assert "    0  complete" not in "\n".join(terminal.rows)
-    assert "    0  complete" in "\n".join(terminal.rows)
 
 
 def test_what_is_being_done_is_shown_until_it_ends_and_then_erased() -> None:
@@ -80,14 +46,6 @@ def test_what_is_being_done_is_shown_until_it_ends_and_then_erased() -> None:
         progress.waits_no_more("trial 3")
     assert [row.rstrip() for row in terminal.rows if "honest" not in row][:2] == ["a line", "trials (30 to go)"]
     assert "starting Ray" not in "\n".join(terminal.rows)
-
-
-def test_elsewhere_nothing_moves() -> None:
-    terminal = Terminal(80)
-    progress = Progress(Console(file=terminal, width=80))
-    with progress.doing("reading the corpora"):
-        time.sleep(0.3)
-    assert terminal.rows == [""]
 
 
 def test_what_libraries_print_to_a_log_does_not_break_in(capsys: pytest.CaptureFixture[str]) -> None:

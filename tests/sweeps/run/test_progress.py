@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import threading
 
 import pytest
 from rich.console import Console
@@ -32,41 +31,11 @@ def watched(terminal: bool) -> str:
     return written.getvalue()
 
 
-def test_a_terminal_shows_states_objectives_and_gpu_seconds() -> None:
-    shown = watched(terminal=True)
-    for part in ("trial", "gpu", "seconds", "complete", "20.0%", "0.550", "66", "interrupted", "1 to go, about"):
-        assert part in shown, part
-
-
 def test_elsewhere_there_are_plain_lines() -> None:
     lines = watched(terminal=False).splitlines()
     assert lines[0].startswith("trial 0 running: C 1, z0 0.1, decay none")
     assert lines[1].startswith("trial 0 complete: validation SER 20.0%, MIA AUC 0.550, ε honest 15, ε paper 4, 40 s; 1")
     assert lines[3] == "trial 1 interrupted: saved after epoch 0 of 3"
-
-
-def test_a_trial_has_its_own_epochs_where_they_are_searched() -> None:
-    written = io.StringIO()
-    progress = Progress(Console(file=written, force_terminal=False, width=140))
-    progress.expect(1, 0, 80)
-    with progress:
-        progress.trial(0, "running", PARAMS | {"training.epochs": 40})
-        progress.trial_epoch(0, 20, EPOCH)
-        progress.trial(0, "interrupted")
-    assert written.getvalue().splitlines()[1] == "trial 0 interrupted: saved after epoch 20 of 40"
-
-
-@pytest.mark.parametrize("terminal", [True, False])
-def test_what_is_no_trial_of_the_sweep_has_a_name_of_its_own(terminal: bool) -> None:
-    written = io.StringIO()
-    progress = Progress(Console(file=written, force_terminal=terminal, width=140))
-    progress.expect(1, 0, 3)
-    with progress:
-        progress.trial(0, "running", PARAMS, called="7@3, seed 1")
-        assert set(progress.waiting) == {"trial 7@3, seed 1"}
-        progress.trial(0, "complete", metrics=RESULT)
-    assert "7@3, seed 1" in written.getvalue()
-    assert terminal or "trial 7@3, seed 1 complete: validation SER 20.0%" in written.getvalue()
 
 
 def test_a_result_says_its_three_epsilons_also_of_a_trial_that_was_stopped_early() -> None:
@@ -104,16 +73,3 @@ def test_the_live_table_has_the_three_epsilons_and_cuts_nothing(width: int) -> N
         assert part in shown, part
     for word in ("0.25,", "1.66e-06,", "exponential,", "0.35"):
         assert shown.count(word) == 2, word
-
-
-def test_last_words_come_last_whatever_other_threads_say() -> None:
-    written = io.StringIO()
-    progress = Progress(Console(file=written, width=200))
-    threads = [threading.Thread(target=lambda n=n: [progress.say(f"{n}: {i}") for i in range(400)]) for n in range(3)]
-    for thread in threads:
-        thread.start()
-    progress.last_words("Ray is gone")
-    progress.trial(3, "running", PARAMS)
-    for thread in threads:
-        thread.join()
-    assert written.getvalue().splitlines()[-1] == "edp-sweep: Ray is gone"

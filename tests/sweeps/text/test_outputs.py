@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import stat
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -95,28 +92,6 @@ def test_standard_output_is_printed_on(name: str, capsys: pytest.CaptureFixture[
 
 
 @pytest.mark.slow
-def test_every_command_that_writes_a_file_refuses_the_same(
-    special: dict[str, Path], tmp_path: Path, command: Command
-) -> None:
-    sweep_of(tmp_path / "runs", "base", 4, tracked=False)
-    storage = ("--storage", str(tmp_path / "runs"))
-    for says, path in special.items():
-        for words in (
-            ("pick", "base", "--output", str(path), *storage),
-            ("report", "base", "--output", str(path), *storage),
-            ("data", "make", "video", "--utterances", "20", "--output", str(path)),
-            ("epsilon", "--z0", "1", "--epochs", "2", "--plot", str(path)),
-        ):
-            code, out, err = command(*words)
-            assert (code, out, err.count("\n")) == (2, "", 1), (words, out, err)
-            assert re.search(says, err), words
-            assert words[-1] in err or str(path) in err or "too long" in err
-    code, _, err = command("pick", "base", "--output", f"{tmp_path}/new/", *storage)
-    assert (code, err.count("\n")) == (2, 1)
-    assert "is a folder" in err
-
-
-@pytest.mark.slow
 def test_pick_and_data_make_print_what_they_would_write(tmp_path: Path, command: Command) -> None:
     sweep_of(tmp_path / "runs", "base", 4)
     words = ("pick", "base", "--storage", str(tmp_path / "runs"), "--output")
@@ -134,26 +109,3 @@ def test_pick_and_data_make_print_what_they_would_write(tmp_path: Path, command:
     code, out, err = command("data", "make", "video", "--utterances", "20", "--output", "/dev/stdout")
     assert code == 0, err
     assert [set(json.loads(line)) for line in out.splitlines()] == [{"tokens", "tags", "intent"}] * 20
-
-
-def test_a_path_is_shown_as_it_is_named(tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    name = "[bold] :warning: [red].jsonl"
-    code, out, err = command("data", "make", "video", "--utterances", "20", "--output", name)
-    assert code == 0, err
-    assert out == f"wrote 20 utterances to {name}\n"
-
-
-@pytest.mark.slow
-def test_a_reader_that_has_enough_ends_it_without_a_traceback() -> None:
-    line = "data make video --utterances 10000 --output -"
-    words = [sys.executable, "-m", "sweeps.commands", *line.split()]
-    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as made:
-        assert made.stdout is not None
-        assert made.stderr is not None
-        made.stdout.readline()
-        made.stdout.close()
-        err = made.stderr.read()
-    assert made.returncode == 1
-    assert "Traceback" not in err
-    assert "Exception" not in err

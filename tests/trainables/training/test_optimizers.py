@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,10 +11,7 @@ import pytest
 import torch
 from torch import nn
 
-from edp.hook import EDPHook, one_bucket_ddp
-from edp.spec import EDPSpec
 from tests.support.resuming import interrupted
-from tests.support.steps import steps_of
 from tests.support.tiny import corpus, run, spec, trial, weights
 from tests.support.workers import run_workers
 from trainables.config import TrainingSpec
@@ -26,7 +22,7 @@ from trainables.measure.predictions import collect_predictions, utility_metrics
 from trainables.models import build_model
 from trainables.records.epochs import read_curve
 from trainables.records.job import TrialJob
-from trainables.training.optimizers import DPAdamBC, averaged, make_optimizer, noise_variances
+from trainables.training.optimizers import averaged, make_optimizer
 
 __all__ = ["corpus"]
 
@@ -63,18 +59,6 @@ def literal_momentum(steps: Steps, mu: float) -> torch.Tensor:
     return w
 
 
-def literal_adam_bc(steps: Steps, phi: Callable[[int], float], floor: float) -> torch.Tensor:
-    """All sums written out, those of the noise's variance too."""
-    w, gradients = start(), []
-    for t, g in steps:
-        gradients.append(g)
-        m = sum(0.9 ** (t - i) * g for i, g in enumerate(gradients, 1)) * 0.1 / (1 - 0.9**t)
-        v = sum(0.999 ** (t - i) * g**2 for i, g in enumerate(gradients, 1)) * 0.001 / (1 - 0.999**t)
-        noise = sum(0.999 ** (t - i) * phi(i) for i in range(1, t + 1)) * 0.001 / (1 - 0.999**t)
-        w = w - RATE * m / (v - noise).clamp(min=max(floor * noise, 1e-16)).sqrt()
-    return w
-
-
 def stepped(make: Callable[[nn.Parameter], torch.optim.Optimizer], steps: Steps) -> torch.Tensor:
     weight = nn.Parameter(start())
     optimizer = make(weight)
@@ -98,118 +82,8 @@ def stepped(make: Callable[[nn.Parameter], torch.optim.Optimizer], steps: Steps)
 )
 def test_an_optimizer_is_what_its_name_says(settings: dict[str, Any], expected: torch.Tensor) -> None:
     training = TrainingSpec.model_validate({"learning_rate": RATE} | settings)
-    found = stepped(lambda weight: make_optimizer(training, [weight], None), drawn())
+    found = stepped(lambda weight: make_optimizer(training, [weight]), drawn())
     torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-12)
-
-
-@pytest.mark.parametrize("phi", [lambda t: 0.3, lambda t: 0.8 * 0.7**t, lambda t: 3.0, lambda t: 0.0])
-def test_dp_adam_bc_agrees_with_its_literal_version_also_where_the_noise_decays(phi: Callable[[int], float]) -> None:
-    steps = itertools.count(1)
-    found = stepped(
-        lambda weight: DPAdamBC([weight], lr=RATE, noise_variances=lambda: [phi(next(steps))], floor=0.2), drawn()
-    )
-    torch.testing.assert_close(found, literal_adam_bc(drawn(), phi, 0.2), rtol=1e-9, atol=1e-12)
-
-
-def without_noise(weight: nn.Parameter) -> DPAdamBC:
-    return DPAdamBC([weight], lr=RATE, noise_variances=lambda: [0.0], floor=0.1)
-
-
-def test_without_noise_dp_adam_bc_is_adam() -> None:
-    torch.testing.assert_close(stepped(without_noise, drawn()), literal_adam(drawn()), rtol=0, atol=1e-6)
-
-
-def test_without_noise_dp_adam_bc_divides_by_no_less_than_adams_epsilon() -> None:
-    tiny = [(t, g * 1e-9) for t, g in drawn()]
-    expected = literal_adam_bc(iter(tiny), lambda t: 0.0, 0.1)
-    assert (expected - start()).abs().max() < RATE * STEPS / 2, "steps of a learning rate are for larger gradients"
-    torch.testing.assert_close(stepped(without_noise, iter(tiny)), expected, rtol=1e-9, atol=1e-12)
-
-
-def second_moments(signal: Callable[[torch.Generator], torch.Tensor], decay: float = 1.0) -> torch.Tensor:
-    """What DP-AdamBC divides by, squared, over the noise's first variance, after 2,000 steps of `signal` and noise of a
-    standard deviation that falls by `decay` in each; from its last step, whose numerator is Adam's."""
-    size, std, generator = 4_000, 1e-3, torch.Generator().manual_seed(1)
-    weight, m = nn.Parameter(torch.zeros(size, dtype=torch.float64)), torch.zeros(size, dtype=torch.float64)
-    stds = [std * decay**t for t in range(2_000)]
-    asked = iter(stds)
-    optimizer = DPAdamBC([weight], lr=1.0, noise_variances=lambda: [next(asked) ** 2], floor=0.1)
-    for now in stds:
-        before = weight.detach().clone()
-        weight.grad = now * torch.randn(size, dtype=torch.float64, generator=generator) + std * signal(generator)
-        optimizer.step()
-        m = 0.9 * m + 0.1 * weight.grad
-    return ((m / (1 - 0.9 ** len(stds))) / (before - weight.detach())) ** 2 / std**2
-
-
-@pytest.mark.slow
-def test_of_nothing_but_noise_dp_adam_bc_finds_its_floor() -> None:
-    found = second_moments(lambda generator: torch.zeros(4_000, dtype=torch.float64))
-    assert float((found - 0.1).abs().quantile(0.95)) < 1e-9
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("decay", [1.0, 0.999])
-def test_dp_adam_bc_finds_the_scale_of_a_signal_below_the_noise(decay: float) -> None:
-    """A signal of 0.7 of the noise's standard deviation: Adam's second moment would be 1.49 and not 0.49 of φ."""
-    found = second_moments(lambda generator: 0.7 * torch.randn(4_000, dtype=torch.float64, generator=generator), decay)
-    # A coordinate's own spread is 5 %, so the mean's is less than 0.1 %.
-    assert float(found.mean()) == pytest.approx(0.49, rel=0.01)
-
-
-class ConstantGradient(nn.Module):
-    """Two layers of which each has one gradient for all of its weights: what varies among them is noise alone."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.small, self.large = nn.Linear(100, 100, bias=False), nn.Linear(400, 400, bias=False)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return x * (self.small.weight.sum() + 5 * self.large.weight.sum())
-
-
-def noise_of(rank: int, world: int, settings: dict[str, Any], epoch: int) -> list[tuple[float, float]]:
-    """The variance of each parameter's noise: what is said of it, and what it is."""
-    ddp = one_bucket_ddp(ConstantGradient())
-    hook = EDPHook(ddp, EDPSpec(**settings), micro_batches=4, single_example=False, rate=0.5)
-    said = noise_variances(hook)
-    steps = steps_of(hook, epoch)
-    for _ in range(2 if hook.clip.moves else 1):
-        next(steps)
-        ddp.zero_grad()
-        for last in (False, True) if world == 2 else (False, False, False, True):
-            if last:
-                ddp(torch.ones(1)).sum().backward()
-            else:
-                with ddp.no_sync():
-                    ddp(torch.ones(1)).sum().backward()
-                hook.accumulate()
-    return [(v, float(p.grad.var())) for v, p in zip(said(), hook.parameters, strict=True) if p.grad is not None]
-
-
-@pytest.mark.parametrize(
-    ("settings", "world", "epoch"),
-    [
-        ({}, 1, 0),
-        ({"noise": "paper"}, 2, 0),
-        ({"decay": "exponential", "tau": 0.5}, 2, 3),
-        ({"alpha_noise": "per_layer"}, 1, 0),
-        ({"alpha_noise": "per_layer", "alpha": "paper"}, 1, 0),
-        ({"reproducible_noise": 1, "alpha_noise": "per_layer"}, 2, 1),
-        # Two steps: the first has moved the clip, whose noise the second has.
-        ({"clip": "quantile", "clip_quantile": 0.9}, 2, 0),
-    ],
-    ids=str,
-)
-@pytest.mark.slow
-def test_the_variance_that_dp_adam_bc_takes_out_is_the_noise_s(
-    settings: dict[str, Any], world: int, epoch: int
-) -> None:
-    for found in run_workers(noise_of, world, {"C": 0.3, "z0": 2.0} | settings, epoch):
-        for said, measured in found:
-            assert said > 0
-            # Of 10,000 coordinates, a variance's relative standard deviation is 1.4 %.
-            assert measured == pytest.approx(said, rel=0.08)
 
 
 @pytest.mark.parametrize("decay", [0.0, 0.5, 0.99])
@@ -282,7 +156,7 @@ def ser(corpus: Path, state: dict[str, torch.Tensor], split: Split) -> float:
         {"optimizer": "adamw", "weight_decay": 0.1, "average": 0.5, "learning_rate_decay": "linear"},
         {"optimizer": "sgd", "average": 0.99},
         {"optimizer": "momentum", "momentum": 0.8},
-        {"optimizer": "adam_bc", "noise_floor": 0.5, "average": 0.9},
+        {"optimizer": "adam", "average": 0.9},
     ],
     ids=lambda training: str(training["optimizer"]),
 )

@@ -1,4 +1,4 @@
-"""A search ends by itself when its front has been flat, and its sampler and front keep to its limits."""
+"""The sampler, the front and the advice keep to the limits of a search."""
 
 from __future__ import annotations
 
@@ -7,81 +7,27 @@ from typing import Any
 
 import optuna
 import pytest
-from optuna.trial import FrozenTrial, TrialState, create_trial
+from optuna.trial import TrialState, create_trial
 
 from edp.spec import UserError
 from sweeps.config.loading import load_recipe
-from sweeps.config.parts import SearchSpec, UntilSpec
+from sweeps.config.parts import SearchSpec
 from sweeps.results.front import over_limits, pareto_front
 from sweeps.results.recommendation import recommended
 from sweeps.run.study import excess, sampler
-from sweeps.run.until import flat_front
 from tests.support import studies
 from tests.support.studies import METRICS, result, sweep, trials
 from trainables.records.job import EpochResult
-
-SEARCH = SearchSpec(objectives=("ser", "mia_auc"), until=UntilSpec(hypervolume_flat=3))
-
-
-def told(*figures: tuple[float, float], **more: float) -> list[FrozenTrial]:
-    """Trials of one kept epoch each, with these SER and MIA AUC."""
-    return [
-        create_trial(
-            state=TrialState.COMPLETE,
-            values=[ser, auc],
-            user_attrs={"points": [{"epoch": 1, "metrics": {"ser": ser, "mia_auc": auc, **more}}]},
-        )
-        for ser, auc in figures
-    ]
-
-
-def test_a_front_that_three_trials_have_not_moved_is_flat() -> None:
-    moved = told((0.5, 0.7), (0.4, 0.8), (0.6, 0.6))
-    assert flat_front(SEARCH, moved) is None, "three trials are not more than three"
-    worse = told((0.9, 0.9), (0.8, 0.9), (0.9, 0.8))
-    assert flat_front(SEARCH, moved + worse[:2]) is None
-    assert flat_front(SEARCH, moved + worse) == (
-        "the front has been flat for 3 trials (search.until), so the search ends"
-    )
-    assert flat_front(SEARCH, moved + worse[:2] + told((0.3, 0.55))) is None
-    assert flat_front(SEARCH, moved + worse + told((0.3, 0.55))) is None
-    assert flat_front(SEARCH.model_copy(update={"until": None}), moved + worse) is None
-
-
-def test_failed_trials_do_not_count_and_neither_does_a_gain_below_one_per_cent() -> None:
-    moved = told((0.5, 0.5), (0.1, 0.9))
-    failed = [create_trial(state=TrialState.FAIL)] * 5
-    assert flat_front(SEARCH, moved + failed) is None
-    hardly = told((0.4999, 0.4999), (0.4998, 0.4998), (0.4997, 0.4997))
-    assert flat_front(SEARCH, moved + failed + hardly) is not None
-
-
-def test_equal_trials_are_flat_and_points_over_a_limit_are_not_counted() -> None:
-    assert flat_front(SEARCH, told(*[(0.5, 0.5)] * 5)) is not None
-    limited = SEARCH.model_copy(update={"limits": {"ser": 0.3}})
-    assert flat_front(limited, told(*[(0.5, 0.5)] * 5)) is None, "nothing is within the limits yet"
-
-
-def test_the_driver_starts_nothing_more_then_and_says_why(tmp_path: Path) -> None:
-    made, recipe = sweep(tmp_path, "search.until={hypervolume_flat: 2}", "search.sampler=random")
-    search = trials(made, recipe)
-    for trial_id in "abc":
-        search.ask(trial_id)
-        search.tell(trial_id, result(), studies.Ledger(), [])
-    assert search.ask("d") is None
-    assert search.driver.flat is not None
 
 
 @pytest.mark.parametrize(
     ("setting", "says"),
     [
-        ("search.until={hypervolume_flat: 0}", "search.until.hypervolume_flat"),
-        ("search.until={}", "search.until.hypervolume_flat"),
         ("search.limits={ser: 0}", "search.limits.ser"),
         ("search.limits={ber: 1}", "search.limits"),
     ],
 )
-def test_what_is_no_end_and_no_limit_is_refused(setting: str, says: str) -> None:
+def test_what_is_no_limit_is_refused(setting: str, says: str) -> None:
     with pytest.raises(UserError, match=says):
         load_recipe("quickstart_paper", [setting])
 
