@@ -14,7 +14,7 @@ import typer
 from edp.spec import UserError
 from sweeps.commands.app import CHOOSING, app, main
 from sweeps.commands.console import busy, err, out
-from sweeps.commands.options import FILE, PATH, RUNS, Name, Storage, TrackingUri, named
+from sweeps.commands.options import FILE, RUNS, Name, Storage, TrackingUri, named
 from sweeps.text.paths import is_printed
 from sweeps.text.terminal import print_line
 
@@ -31,27 +31,17 @@ def ui(
         int | None,
         typer.Option(min=1, max=65535, help="port of the page; by default 8050, or a free one if it is taken"),
     ] = None,
-    host: Annotated[str, typer.Option(help="address that the page listens on")] = "127.0.0.1",
-    password_file: Annotated[
-        Path | None,
-        typer.Option(
-            help="file with the page's password in its first line; by default a new one if other machines reach --host",
-            **PATH,
-        ),
-    ] = None,
     browser: Annotated[bool, typer.Option(help="open the page in a browser")] = True,
     storage: Storage = RUNS,
     tracking_uri: TrackingUri = None,
 ) -> None:
-    """Serve the Pareto page, where a configuration is picked, and the MLflow UI; also while the sweep runs."""
+    """Serve the Pareto page, where a configuration is picked, Optuna's and MLflow's; also while the sweep runs."""
     with busy("loading the page"):
         from dashboards.serve import serve
 
     serve(
         named(storage, name),
         output=Path("picked.yaml").resolve(),
-        host=host,
-        password_file=password_file,
         port=port,
         tracking_uri=tracking_uri,
         browser=browser,

@@ -1,9 +1,10 @@
-"""`edp-sweep ui`: serve the Pareto page in this process and the MLflow UI in a child process, until Ctrl-C."""
+"""`edp-sweep ui`: serve the Pareto page, Optuna's dashboard and the MLflow UI on this machine, until Ctrl-C."""
 
 from __future__ import annotations
 
+import copy
+import functools
 import os
-import secrets
 import signal
 import socket
 import subprocess
@@ -11,20 +12,23 @@ import sys
 import tempfile
 import threading
 import time
+import warnings
 import webbrowser
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
-from ipaddress import ip_address
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
-from typing import IO
+from typing import IO, TYPE_CHECKING
 from urllib.parse import urlsplit, urlunsplit
 
+import optuna
+import optuna_dashboard
 import requests
-from werkzeug.serving import BaseWSGIServer, WSGIRequestHandler, make_server
+from werkzeug.exceptions import ServiceUnavailable
+from werkzeug.serving import WSGIRequestHandler, make_server
 
 from dashboards.pareto.app import create
+from dashboards.pareto.guard import HOST, shielded
 from dashboards.pareto.source import Source
 from edp.spec import UserError
 from sweeps.commands.console import err, out
@@ -33,9 +37,10 @@ from sweeps.store.sweep import Sweep
 from sweeps.text.terminal import print_line
 from sweeps.tracking.store import check_there, settled_uri
 
-PAGE_PORT, MLFLOW_PORT = 8050, 5000
-_SHORTEST = 8
-"""Fewest characters of a password."""
+if TYPE_CHECKING:
+    from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
+
+PAGE_PORT, MLFLOW_PORT, OPTUNA_PORT = 8050, 5000, 8080
 _LOCK_PATIENCE_S = 5.0
 """Seconds that a request waits for a file that another process has locked."""
 _PATIENCE = 90.0
@@ -49,84 +54,72 @@ class _Quiet(WSGIRequestHandler):
         """Print nothing."""
 
 
-@dataclass(frozen=True)
-class Door:
-    """The address that the page listens on, and its password.
-
-    Attributes:
-        host: the host as the user gave it.
-        address: the IP address of `host`.
-        password: the password that every request needs; None if only this machine can reach the page.
-        shown: the text that is printed about the password.
-    """
-
-    host: str
-    address: str
-    password: str | None
-    shown: str = ""
-
-    @property
-    def family(self) -> socket.AddressFamily:
-        """The address family of the socket."""
-        return socket.AF_INET6 if ":" in self.address else socket.AF_INET
-
-    @property
-    def names(self) -> set[str] | None:
-        """The host names that the page answers to; None for any name, if it listens on every address."""
-        if ip_address(self.address).is_unspecified:
-            return None
-        return {self.host.lower(), self.address, "localhost", "127.0.0.1", "::1"}
-
-
-def door(host: str, password_file: Path | None) -> Door:
-    """Look up the host's address, and take the password from a file or, if other machines reach the page, make one.
+def listen(*ports: int) -> socket.socket:
+    """Listen on the first of the ports that is free; 0 is any free port.
 
     Raises:
-        UserError: for a host without an address, or a file without a password.
+        UserError: if none is free.
     """
-    mistake = UserError(
-        f"--host = {host!r} cannot be listened on; allowed: an address of this machine (0.0.0.0: all of them)"
-    )
-    if not host or host != host.strip():
-        raise mistake  # the system takes an empty host for every address
+    reason = None
+    for port in ports:
+        listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            # Bound here, because werkzeug prints lines of its own and exits if it cannot bind.
+            listener.bind((HOST, port))
+            listener.listen()
+        except OSError as error:
+            listener.close()
+            reason = error.strerror
+        else:
+            return listener
+    raise UserError(f"--port = {ports[0]}: {reason}; allowed: a free port (without --port, one is found)")
+
+
+@contextmanager
+def _served(app: WSGIApplication, listener: socket.socket) -> Iterator[None]:
+    """Serve an app in threads of this process until the block ends."""
+    port = listener.getsockname()[1]
+    server = make_server(HOST, port, app, threaded=True, request_handler=_Quiet, fd=listener.detach())
+    threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
-        address = str(socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)[0][4][0]).partition("%")[0]
-    except (OSError, UnicodeError):
-        raise mistake from None
-    if password_file is not None:
-        return Door(host, address, _password_in(password_file), f"that in {password_file}")
-    if ip_address(address).is_loopback:
-        return Door(host, address, None)
-    password = secrets.token_urlsafe(16)
-    return Door(host, address, password, password)
+        yield
+    finally:
+        server.shutdown()
+        server.server_close()
 
 
-def _password_in(path: Path) -> str:
-    """Return the password in the first line of a file."""
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not text"
-        raise UserError(f"--password-file = {str(path)!r}: {reason}; allowed: a file that holds a password") from None
-    password = lines[0].strip() if lines else ""
-    if len(password) < _SHORTEST:
-        raise UserError(
-            f"--password-file = {str(path)!r}: its first line is the password; allowed: at least {_SHORTEST} characters"
-        )
-    return password
+def _address(listener: socket.socket) -> str:
+    return f"http://{HOST}:{listener.getsockname()[1]}"
 
 
-def free_port(host: str, wish: int) -> int:
-    """Return the port `wish` if it is free, else another free port."""
-    for port in (wish, 0):
-        with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM) as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind((host, port))
-            except OSError:
-                continue
-            return int(probe.getsockname()[1])
-    raise UserError(f"--host = {host!r} cannot be listened on; allowed: an address of this machine")
+def optuna_page(source: Source) -> WSGIApplication:
+    """Return Optuna's dashboard on a copy of the study in memory, made anew when the sweep has changed.
+
+    It takes no writes, since the driver alone writes the study.
+    """
+
+    @functools.lru_cache(maxsize=1)
+    def copied(version: str) -> WSGIApplication:
+        sweep, objectives = source.sweep, source.read()[1].recipe.search.objectives
+        study = optuna.create_study(study_name=sweep.name, directions=["minimize"] * len(objectives))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+            study.set_metric_names(list(objectives))
+        for told in sweep.told():
+            trial = copy.copy(told)
+            trial.user_attrs = told.user_attrs.get("metrics", {})  # the others are documents
+            study.add_trial(trial)
+        return optuna_dashboard.wsgi(study._storage)
+
+    def app(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+        try:
+            answer = copied(source.read()[0])
+        except UserError as error:
+            return ServiceUnavailable(str(error))(environ, start_response)
+        return answer(environ, start_response)
+
+    return shielded(app, read_only=True)
 
 
 def _without_login(uri: str) -> str:
@@ -139,29 +132,29 @@ def _without_login(uri: str) -> str:
 def mlflow_ui(uri: str, log: Path) -> Iterator[tuple[str, subprocess.Popen[bytes] | None]]:
     """Yield the URL of the MLflow UI of a tracking store, and its process, if one was started.
 
-    The process ends with the block, and also if this process is killed.
+    The process ends with the block.
     """
     if uri.startswith(("http://", "https://")):
         yield _without_login(uri), None  # an MLflow server has its own UI
         return
-    port = free_port("127.0.0.1", MLFLOW_PORT)
+    with listen(MLFLOW_PORT, 0) as free:
+        port = free.getsockname()[1]
     # One worker and no job queue, so that the server starts in a few seconds rather than twenty.
-    server = ["-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(port), "--workers", "1"]
+    server = ["-m", "mlflow", "server", "--host", HOST, "--port", str(port), "--workers", "1"]
     settings = {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", "GIT_PYTHON_REFRESH": "quiet"}
     # The store's URI may hold a password, and every user of the machine can read command lines.
     environment = {**os.environ, **settings, "MLFLOW_BACKEND_STORE_URI": uri}
     with _log_file(log) as file:
-        # `supervise_child` ends the server and its processes if this process is killed.
         child = subprocess.Popen(
-            [sys.executable, "-m", "dashboards.supervise_child", sys.executable, *server, "--no-serve-artifacts"],
+            [sys.executable, *server, "--no-serve-artifacts"],
             stdout=file,
             stderr=subprocess.STDOUT,
-            stdin=subprocess.PIPE,
+            stdin=subprocess.DEVNULL,
             env=environment,
             start_new_session=True,  # a process group of its own, which can be ended as a whole
         )
     try:
-        yield f"http://127.0.0.1:{port}", child
+        yield f"http://{HOST}:{port}", child
     finally:
         _end_group(child)
 
@@ -177,8 +170,6 @@ def _log_file(log: Path) -> IO[bytes]:
 
 def _end_group(child: subprocess.Popen[bytes]) -> None:
     """End the child's process group: with SIGTERM and, after five seconds, with SIGKILL."""
-    if child.stdin is not None:
-        child.stdin.close()
     for sign in (signal.SIGTERM, signal.SIGKILL):
         try:
             os.killpg(child.pid, sign)
@@ -203,59 +194,21 @@ def _answers(url: str, child: subprocess.Popen[bytes]) -> bool:
     return False
 
 
-def _page_server(
-    source: Source, output: Path, where: Door, port: int | None, mlflow: str | None, tracking_uri: str | None
-) -> BaseWSGIServer:
-    """Return the page's server, listening at `where`.
-
-    Raises:
-        UserError: if it cannot listen there.
-    """
-    app = create(
-        source, output=output, hosts=where.names, password=where.password, mlflow=mlflow, tracking_uri=tracking_uri
-    )
-    wanted = free_port(where.address, PAGE_PORT) if port is None else port
-    listener = socket.socket(where.family, socket.SOCK_STREAM)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        # Bound here, because werkzeug prints lines of its own and exits if it cannot bind.
-        listener.bind((where.address, wanted))
-        listener.listen()
-    except OSError as error:
-        listener.close()
-        raise UserError(
-            f"--host = {where.host}, --port = {wanted}: {error.strerror}; allowed: an address of this machine and a "
-            "free port (without --port, one is found)"
-        ) from None
-    return make_server(where.address, wanted, app.server, threaded=True, request_handler=_Quiet, fd=listener.detach())
-
-
 def _interrupt(signum: int, frame: FrameType | None) -> None:
     """Handle a signal as Ctrl-C."""
     raise KeyboardInterrupt
 
 
-def serve(
-    sweep: Sweep,
-    *,
-    output: Path,
-    host: str,
-    password_file: Path | None,
-    port: int | None,
-    tracking_uri: str | None,
-    browser: bool,
-) -> None:
-    """Serve the page and the MLflow UI until Ctrl-C, SIGTERM or the terminal's end.
+def serve(sweep: Sweep, *, output: Path, port: int | None, tracking_uri: str | None, browser: bool) -> None:
+    """Serve the pages until Ctrl-C, SIGTERM or the terminal's end.
 
     Args:
         output: the file that the button Pick writes.
-        password_file: file with the page's password; None: a new password, if other machines reach the page.
         port: port of the page; None: 8050, or a free one if it is taken.
 
     Raises:
         UserError: if the page cannot listen there, or the sweep cannot be read.
     """
-    where = door(host, password_file)
     uri = settled_uri(tracking_uri, sweep.record.tracking_uri)
     source = Source(sweep)
     source.read()  # raises if the sweep cannot be read
@@ -263,34 +216,30 @@ def serve(
     for sign in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(sign, _interrupt)
     log = sweep.log.with_name(f"{sweep.name}-mlflow.log")
-    try:
-        check_there(uri)
-        with mlflow_ui(uri, log) as (mlflow, child):
-            server = _page_server(source, output, where, port, mlflow, tracking_uri)
-            thread = threading.Thread(target=server.serve_forever, daemon=True)
-            thread.start()
-            try:
-                shown = f"[{host}]" if ":" in host else host
-                if where.password is not None:
-                    _say(f"password     {where.shown} (under any user's name)")
-                url = f"http://{shown}:{server.port}"
-                _say(f"Pareto page  {url}")
-                if browser and _has_screen():
-                    webbrowser.open(url)
-                if child is None or _answers(mlflow, child):
-                    _say(f"MLflow UI    {source.run_page(mlflow, None, tracking_uri)}")
-                    if (trials := source.trials_page(mlflow, tracking_uri)) is not None:
-                        _say(f"  its trials {trials}")
-                else:
-                    _say(f"MLflow UI    did not start; its log: {log}", to_err=True)
-                _say("Ctrl-C ends both.")
-                while True:
-                    time.sleep(3600)
-            finally:
-                server.shutdown()
-                server.server_close()
-    except KeyboardInterrupt:
-        _say("ended", to_err=True)
+    check_there(uri)
+    with (
+        listen(PAGE_PORT, 0) if port is None else listen(port) as door,
+        listen(OPTUNA_PORT, 0) as beside,
+        suppress(KeyboardInterrupt),
+        mlflow_ui(uri, log) as (mlflow, child),
+    ):
+        url, study = _address(door), f"{_address(beside)}/dashboard/studies/0"
+        page = create(source, output=output, mlflow=mlflow, optuna=study, tracking_uri=tracking_uri)
+        with _served(page.server, door), _served(optuna_page(source), beside):
+            _say(f"Pareto page  {url}")
+            if browser and _has_screen():
+                webbrowser.open(url)
+            _say(f"Optuna       {study}")
+            if child is None or _answers(mlflow, child):
+                _say(f"MLflow UI    {source.run_page(mlflow, None, tracking_uri)}")
+                if (trials := source.trials_page(mlflow, tracking_uri)) is not None:
+                    _say(f"  its trials {trials}")
+            else:
+                _say(f"MLflow UI    did not start; its log: {log}", to_err=True)
+            _say("Ctrl-C ends all.")
+            while True:
+                time.sleep(3600)
+    _say("ended", to_err=True)
 
 
 def _has_screen() -> bool:

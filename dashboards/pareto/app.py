@@ -17,12 +17,9 @@ from flask import Response
 from dashboards.pareto import parts
 from dashboards.pareto.charts import charts
 from dashboards.pareto.data import Limits, Snapshot, opening_axes
-from dashboards.pareto.dense import labels
 from dashboards.pareto.guard import guard
 from dashboards.pareto.layout import INDEX, page
 from dashboards.pareto.limits import limits, state
-from dashboards.pareto.runs import runs
-from dashboards.pareto.search import search
 from dashboards.pareto.selection import address, comparing, notes, picking, selection
 from dashboards.pareto.source import Source
 
@@ -33,9 +30,8 @@ def create(
     source: Source,
     *,
     output: Path,
-    hosts: set[str] | None = None,
-    password: str | None = None,
     mlflow: str | None = None,
+    optuna: str | None = None,
     tracking_uri: str | None = None,
     seconds: float = 4.0,
 ) -> Dash:
@@ -43,10 +39,8 @@ def create(
 
     Args:
         output: the file that Pick writes.
-        hosts: host names that the page answers to, so that no web site can reach it through a name of its own;
-            None accepts any name.
-        password: required to see the page; None requires none.
         mlflow: address of the MLflow UI; None if there is none.
+        optuna: address of Optuna's dashboard; None if there is none.
         tracking_uri: of the store, if it has moved since the sweep.
         seconds: time between two checks for changes of the sweep.
     """
@@ -60,25 +54,22 @@ def create(
         enable_mcp=False,
         meta_tags=[{"name": "viewport", "content": "width=device-width, initial-scale=1"}],
     )
-    link = source.run_page(mlflow, None, tracking_uri) if mlflow else None
+    links = {"MLflow": source.run_page(mlflow, None, tracking_uri) if mlflow else None, "Optuna": optuna}
     token = secrets.token_urlsafe(32)
-    app.layout = page(source.sweep.name, output, link, seconds, opening_axes(source.read()[1]), token)
+    app.layout = page(source.sweep.name, output, links, seconds, opening_axes(source.read()[1]), token)
     _theme(app)
     state(app, source)
     limits(app, source)
     charts(app, source)
-    labels(app, source)
     _trees(app)
     _table(app, source)
     selection(app, source, mlflow, tracking_uri)
     address(app, source)
     comparing(app, source)
     notes(app, source, token)
-    search(app, source)
-    runs(app, source)
     _download(app, source)
     picking(app, source, output, tracking_uri, token)
-    guard(app, hosts, password)
+    guard(app)
     return app
 
 

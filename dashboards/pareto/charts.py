@@ -10,17 +10,14 @@ from typing import Any
 from dash import ClientsideFunction, Dash, Input, Output, html, no_update
 
 from dashboards.pareto import parts
-from dashboards.pareto.data import METRICS, Candidate, Limits, Snapshot, cost_key, is_categorical
+from dashboards.pareto.data import METRICS, Candidate, Snapshot, is_categorical
 from dashboards.pareto.layout import figures_row, figures_table
-from dashboards.pareto.parallel import parallel
 from dashboards.pareto.scatter import scatter
 from dashboards.pareto.source import Source
 from dashboards.pareto.style import Figure, blank
 from dashboards.pareto.view import is_drawn, view_of
 from edp.spec import UserError
-from sweeps.config.parts import metric_of
 from sweeps.results.confirmed import seeds_words
-from sweeps.results.front import epsilon_varies
 from sweeps.results.recommendation import leakage_of
 from sweeps.store.sweep import Sweep, all_sweeps
 from sweeps.text.figures import WORTH, epsilon_text
@@ -29,7 +26,7 @@ from sweeps.text.figures import WORTH, epsilon_text
 def charts(app: Dash, source: Source) -> None:
     """Register the callbacks that redraw the charts when the sweep, the limits or the selection changes."""
     _scatters(app, source)
-    _parallel(app, source)
+    _marks(app)
 
     @app.callback([Output(f"{name}-card", "hidden") for name in CARDS], Input("version", "data"))
     def empty(_: str | None) -> list[bool]:
@@ -46,21 +43,17 @@ def charts(app: Dash, source: Source) -> None:
         return "" if other is None else two_sweeps(source.read()[1], other)
 
 
-CARDS = ("first", "scatter", "parallel", "search", "runs", "sweeps")
+CARDS = ("first", "scatter", "sweeps")
 """The cards that are hidden while they have nothing to show."""
 
 
 def cards(source: Source) -> set[str]:
     """Return the cards that have something to show."""
     found = source.read()[1]
-    several = len(found.candidates) > 1
     ser = found.axis(found.chosen_by("ser"))
     shown = {
         "first": any(is_drawn(c, found.axis("epsilon")) and is_drawn(c, ser) for c in found.candidates.values()),
         "scatter": bool(found.candidates),
-        "parallel": several,
-        "search": several,
-        "runs": bool(found.curves),
         "sweeps": bool(others(source)),
     }
     return {name for name, has in shown.items() if has}
@@ -132,42 +125,14 @@ def over_epsilon(found: Snapshot) -> str:
     return f"{beyond} of {len(found.candidates)} have an infinite ε and are not drawn here." if beyond else ""
 
 
-def _parallel(app: Dash, source: Source) -> None:
-    """Register the callbacks of the parallel coordinates and of the selection in all charts."""
-
-    @app.callback(
-        Output("parallel", "figure"),
-        Input("version", "data"),
-        Input("limits", "data"),
-        Input("colour", "value"),
-        Input("theme", "data"),
-        Input("parallel-seen", "data"),  # when it is scrolled to: it is the largest chart, far below the others
-    )
-    def draw_parallel(_: str | None, limits: Limits, colour: str, theme: str | None, seen: bool | None) -> Any:
-        if theme is None or not seen:
-            return no_update
-        return source.computed(_parallel_of, tuple(sorted(limits.items())), colour, theme)
-
-    # In the browser, since drawing thousands of points anew for a selection takes seconds.
+def _marks(app: Dash) -> None:
+    """Register the callback that marks the selection, in the browser: a redrawn chart takes seconds."""
     app.clientside_callback(
         ClientsideFunction("edp", "mark"),
         Output("marked", "data"),
         [Input(name, "data") for name in ("selected", "pinned", "theme")],
-        [Input(name, "figure") for name in ("first", "scatter", "parallel")],
+        [Input(name, "figure") for name in ("first", "scatter")],
     )
-
-
-def _parallel_of(found: Snapshot, limits: tuple[tuple[str, float], ...], colour: str, theme: str) -> Figure:
-    if not found.candidates:
-        return blank(theme)
-    objectives = (metric_of(objective) for objective in found.recipe.search.objectives)
-    chosen_by = map(found.chosen_by, ("ser", "mia_auc", *objectives))
-    measured = dict.fromkeys((*chosen_by, "epsilon", cost_key(found.axes)))
-    if not epsilon_varies([c.point for c in found.candidates.values()]):
-        del measured["epsilon"]
-    searched = [a for key, a in found.axes.items() if key not in {m.key for m in METRICS}]
-    axes = searched + [found.axes[key] for key in measured if key in found.axes]
-    return parallel(found, dict(limits), axes, found.axis(colour), theme)
 
 
 def others(source: Source) -> list[str]:

@@ -68,15 +68,6 @@ METRICS = (
 """Metrics that the charts offer if a sweep has them."""
 
 
-CURVES = {
-    "valid_ser": ("SER on validation", False),
-    "train_loss": ("Training loss", False),
-    "valid_mia_auc": ("MIA AUC on validation", False),
-    "epsilon_executed": ("ε of the executed steps", True),
-}
-"""What an epoch reports: a label by name, and whether its axis is logarithmic."""
-
-
 @dataclass(frozen=True)
 class Candidate:
     """A kept epoch of a trial, which can be picked."""
@@ -141,8 +132,6 @@ class Snapshot:
     baseline: dict[str, float]
     schema_only: dict[str, float]
     """The figures of the schema alone; empty if it has no text."""
-    curves: dict[int, tuple[dict[str, float], ...]]
-    """Metrics of each epoch, by trial."""
     epsilon_of_sweep: float
     """NaN if it is unknown."""
     axes: dict[str, Axis] = field(default_factory=dict)
@@ -213,7 +202,6 @@ def snapshot(sweep: Sweep) -> Snapshot:
         candidates=found,
         baseline=baseline,
         schema_only={k: v for k, v in (record.schema_only or {}).items() if isinstance(v, int | float)},
-        curves={t.number: t.curve for t in trials},
         epsilon_of_sweep=math.nan if cost is None else cost,
         axes=drawable(list(found.values())),
         again=again,

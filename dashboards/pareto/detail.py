@@ -1,4 +1,4 @@
-"""The charts of one candidate, and the table that compares it with others."""
+"""The chart of one candidate, and the table that compares it with others."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any
 
 from dash import html
 
-from dashboards.pareto.data import CURVES, Axis, Candidate, Snapshot, is_number, text
+from dashboards.pareto.data import Axis, Candidate, Snapshot, is_number, text
 from dashboards.pareto.layout import figures_row, figures_table
-from dashboards.pareto.style import EPSILON, THEMES, Figure, base_layout
+from dashboards.pareto.style import THEMES, Figure, base_layout
 from sweeps.results.front import difference
 from sweeps.text.figures import NO_GUARANTEE, epsilon_cell, least_epsilon, points_apart
 
@@ -69,53 +69,6 @@ def epsilons(candidate: Candidate, theme: str) -> Figure:
             | {"fillcolor": t["muted"], "opacity": 0.15, "line": {"width": 0}, "layer": "below"}
         ],
     )
-    return {"data": traces, "layout": layout}
-
-
-def curves(curve: tuple[dict[str, float], ...], epoch: int, theme: str) -> Figure:
-    """Draw a trial's metrics over its epochs, a small chart per metric, and mark the candidate's epoch."""
-    history = {key: [(int(e.get("epoch", i + 1)), e[key]) for i, e in enumerate(curve) if key in e] for key in CURVES}
-    t = THEMES[theme]
-    names = [key for key in CURVES if any(math.isfinite(v) for _, v in history.get(key, []))]
-    layout = base_layout(theme, showlegend=False, margin={"l": 10, "r": 12, "t": 22, "b": 40}, annotations=[])
-    traces = []
-    for i, key in enumerate(names):
-        label, log = CURVES[key]
-        n = "" if i == 0 else str(i + 1)
-        top, gap = 1 - i / len(names), 0.28 / len(names) if i < len(names) - 1 else 0
-        bottom = 1 - (i + 1) / len(names) + gap
-        points = [(e, v) for e, v in history[key] if math.isfinite(v)]
-        traces.append(
-            {"type": "scatter", "mode": "lines+markers", "x": [e for e, _ in points], "y": [v for _, v in points]}
-            | {"xaxis": "x", "yaxis": f"y{n}", "line": {"color": t["accent"], "width": 2}, "marker": {"size": 6}}
-            | {"text": [text(EPSILON, v) if key == "epsilon_executed" else f"{v:.4g}" for _, v in points]}
-            | {"hovertemplate": "epoch %{x}: %{text}<extra></extra>", "name": label}
-        )
-        layout[f"yaxis{n}"] = {
-            "domain": [bottom, top],
-            "type": "log" if log else "linear",
-            "gridcolor": t["grid"],
-            "zeroline": False,
-            "nticks": 4,
-            "automargin": True,
-            "exponentformat": "power",
-            "tickformat": ".3~p" if key.endswith("ser") else "",
-            "fixedrange": True,
-        }
-        layout["annotations"].append(
-            {"text": label, "xref": "paper", "yref": "paper", "x": 0, "y": top, "xanchor": "left"}
-            | {"yanchor": "bottom", "showarrow": False, "font": {"size": 12, "color": t["ink"]}, "bgcolor": t["paper"]}
-        )
-    last = "y" if len(names) < 2 else f"y{len(names)}"
-    layout["shapes"] = [
-        {"type": "line", "x0": epoch, "x1": epoch, "yref": "paper", "y0": 0, "y1": 1, "layer": "below"}
-        | {"line": {"color": t["muted"], "dash": "dot", "width": 1.5}}
-    ]
-    steps = {e for key in names for e, _ in history[key]}
-    layout["xaxis"] = {"title": {"text": "epoch"}, "anchor": last, "gridcolor": t["grid"], "zeroline": False} | {
-        "dtick": max(1, len(steps) // 8),
-        "fixedrange": True,
-    }
     return {"data": traces, "layout": layout}
 
 

@@ -1,8 +1,8 @@
-"""Access control of the page: host names, password, origins, and security headers.
+"""Access control of the pages: host names, origins, calls, and security headers.
 
-Every web site that a user visits can send requests to a page on this machine. The page therefore answers to its own
-host names only (a site may point its own name here: DNS rebinding), accepts changes from itself only (`Origin`), and
-forbids other pages to frame it.
+Every web site that a user visits can send requests to a page on this machine. The pages therefore answer to the names
+of this machine only (a site may point its own name here: DNS rebinding), accept changes from themselves only
+(`Origin`), and forbid other pages to frame them.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
-from typing import Annotated, Any, Literal
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 from urllib.parse import urlsplit
 
 from dash import Dash
@@ -18,11 +19,18 @@ from dash.exceptions import DependencyException
 from flask import Flask, Response, abort, request
 from pydantic import Field, TypeAdapter, ValidationError
 from typing_extensions import TypedDict
-from werkzeug.exceptions import HTTPException, NotFound
+from werkzeug.exceptions import Forbidden, HTTPException, NotFound
+from werkzeug.wrappers import Request
 
-from dashboards.pareto.data import CURVES
 from dashboards.pareto.layout import THEME
 from sweeps.commands.unexpected import unexpected
+
+if TYPE_CHECKING:
+    from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
+
+HOST = "127.0.0.1"
+"""The address that the pages listen on."""
+_NAMES = (HOST, "localhost")
 
 
 class _Sort(TypedDict):
@@ -40,16 +48,14 @@ _KINDS: dict[str, Any] = {
     "n_intervals": _Clicks,
     "theme.data": Literal["light", "dark"] | None,
     "narrow.data": bool | None,
-    "parallel-seen.data": bool | None,
     "limits.data": dict[str, Annotated[float, Field(allow_inf_nan=False)]],
     "link.data": dict[str, str],
     "asked.data": list[str] | None,
     "pinned.data": list[str] | None,
-    "metric.value": Annotated[str, Field(pattern=f"^({'|'.join(CURVES)})$")] | None,
     "sort.data": _Sort,
     "table-page.data": Annotated[int, Field(ge=0, le=10**9)],
     "dominated.value": list[str],
-    **{f"{name}.value": Annotated[str, Field(max_length=200)] for name in ("x", "y", "colour", "slice")},
+    **{f"{name}.value": Annotated[str, Field(max_length=200)] for name in ("x", "y", "colour")},
     "data": _Text,
     "value": _Text,
     "limit": _Slider,
@@ -69,35 +75,46 @@ _HEADERS = {
 }
 
 
-def guard(app: Dash, hosts: set[str] | None, password: str | None) -> None:
-    """Add access control and security headers to the app.
-
-    Call it after all callbacks are registered, since the content policy allows their scripts by hash.
+def shielded(app: WSGIApplication, *, read_only: bool = False) -> WSGIApplication:
+    """Return the app behind the check of host and origin, with security headers.
 
     Args:
-        hosts: host names that the page answers to; None accepts any.
-        password: required with every request, under any user name; None requires none.
+        read_only: whether to refuse every request that could write.
+    """
+
+    def checked(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+        asked = Request(environ)
+        writes = asked.method not in ("GET", "HEAD", "OPTIONS")
+        own = not read_only and asked.headers.get("Origin") == asked.host_url.rstrip("/")
+        if _name(asked.host) not in _NAMES or (writes and not own):
+            return Forbidden()(environ, start_response)
+
+        def start(status: str, headers: list[tuple[str, str]], *more: Any) -> Any:
+            return start_response(status, [*headers, *_HEADERS.items()], *more)
+
+        return app(environ, start)
+
+    return checked
+
+
+def guard(app: Dash) -> None:
+    """Add access control and a content policy to the page.
+
+    Call it after all callbacks are registered, since the content policy allows their scripts by hash.
     """
     server: Flask = app.server
     server.config["MAX_CONTENT_LENGTH"] = _MOST_BYTES
-    headers = _HEADERS | {"Content-Security-Policy": _policy(app)}
+    server.wsgi_app = shielded(server.wsgi_app)  # type: ignore[assignment,method-assign]
+    policy = _policy(app)
 
     @server.before_request
-    def let_in() -> Response | None:
-        if hosts is not None and _name(request.host) not in hosts:
-            abort(403)
-        if password is not None and not _knows(password):
-            return Response("a password is required", 401, {"WWW-Authenticate": 'Basic realm="edp-sweep"'})
-        if request.method not in ("GET", "HEAD", "OPTIONS"):
-            if request.headers.get("Origin") != request.host_url.rstrip("/"):
-                abort(403)
-            if not _is_call(app):
-                abort(400)
-        return None
+    def let_in() -> None:
+        if request.method not in ("GET", "HEAD", "OPTIONS") and not _is_call(app):
+            abort(400)
 
     @server.after_request
-    def with_headers(answer: Response) -> Response:
-        answer.headers.update(headers)
+    def with_policy(answer: Response) -> Response:
+        answer.headers["Content-Security-Policy"] = policy
         return answer
 
     @server.errorhandler(Exception)
@@ -112,11 +129,6 @@ def guard(app: Dash, hosts: set[str] | None, password: str | None) -> None:
 def same(given: Any, token: str) -> bool:
     """Return True if `given` is the token. The comparison takes constant time."""
     return isinstance(given, str) and hmac.compare_digest(given.encode(), token.encode())
-
-
-def _knows(password: str) -> bool:
-    login = request.authorization
-    return login is not None and login.type == "basic" and same(login.password, password)
 
 
 def _is_call(app: Dash) -> bool:
@@ -166,7 +178,8 @@ def _holds(value: Any, id: str, property: str) -> bool:
 
 def _policy(app: Dash) -> str:
     digest = base64.b64encode(hashlib.sha256(THEME.encode()).digest()).decode()
-    scripts = " ".join(["'self'", f"'sha256-{digest}'", *app.csp_hashes()])
+    # Plotly compiles its WebGL at run time. All text of the page is set as text, so no script can come in by data.
+    scripts = " ".join(["'self'", "'unsafe-eval'", f"'sha256-{digest}'", *app.csp_hashes()])
     return "; ".join(
         (
             "default-src 'none'",

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from dash import dcc, html
 
-from dashboards.pareto.data import CURVES
 from sweeps.store.picks import MAX_NOTE
 from sweeps.text.columns import HOLLOW
 from sweeps.text.figures import MARK, WORTH
@@ -43,11 +42,6 @@ def figures_row(head: Any, *cells: Any, **more: Any) -> html.Tr:
 def _card(name: str, title: str, *children: Any) -> html.Section:
     """Return a card that a callback hides while it has nothing to show."""
     return html.Section([html.H2(title), *children], className="card", id=f"{name}-card", hidden=True)
-
-
-def _part(name: str, title: str, *children: Any) -> html.Div:
-    """Return a part of a card, hidden like a card."""
-    return html.Div([html.H3(title), *children], id=f"{name}-part", hidden=True)
 
 
 def _div(name: str, *children: Any, **more: Any) -> html.Div:
@@ -116,83 +110,6 @@ def scatter(x: str, y: str) -> html.Section:
         _div("choices", *choices),
         _chart("scatter", _GRAPH),
         html.P(id="hint", className="note"),
-    )
-
-
-def parallel() -> html.Section:
-    """Return the card of the parallel coordinates, a line per configuration."""
-    label = aria(label="Parallel coordinates; the table below holds the same figures")
-    return _card(
-        "parallel",
-        "The same configurations, setting by setting",
-        _div("scroll", _chart("parallel", _STILL), tabIndex=0, role="region", **label),
-        html.P(
-            "Solid: Pareto-optimal, coloured as above. Dotted, or grey where there are many: dominated. Thick: "
-            "selected. A bar along an axis: the range within its limit. What is outside the limits is left out.",
-            className="note",
-        ),
-    )
-
-
-def search(objective: str) -> html.Section:
-    """Return the card of the search's results. They take seconds, so they are computed when the card is opened."""
-    return html.Section(
-        html.Details(
-            [
-                html.Summary(html.H2("What the search learned"), id="search-open"),
-                html.P("", id="search-busy", className="note", role="status"),
-                html.P("", id="search-note", className="note"),
-                _part("importance", "How much each setting matters", _chart("importance", _STILL)),
-                _part(
-                    "slices",
-                    "Setting by setting",
-                    _div("choices", _choice("slice", "objective", objective)),
-                    _div("scroll", _chart("slices", _STILL)),
-                ),
-                _part(
-                    "progress",
-                    "What more trials brought: hypervolume of the front, or the gain in a single objective",
-                    _chart("progress", _STILL),
-                ),
-            ]
-        ),
-        className="card",
-        id="search-card",
-        hidden=True,
-    )
-
-
-def runs() -> html.Section:
-    """Return the card of the trials as they ran, which reads the study when it is opened."""
-    options: list[Any] = [{"label": label, "value": name} for name, (label, _) in CURVES.items()]
-    metric = dcc.Dropdown(id="metric", value="valid_ser", clearable=False, searchable=False, options=options)
-    return html.Section(
-        html.Details(
-            [
-                html.Summary(html.H2("The trials as they ran"), id="runs-open"),
-                _part("timeline", "When each trial ran", _chart("timeline", _STILL)),
-                _part(
-                    "over",
-                    "Epoch by epoch, over each other",
-                    _div("choices", _div("choice", html.Label("metric", htmlFor="metric"), metric)),
-                    _chart("over", _STILL),
-                    html.P("", id="over-note", className="note"),
-                ),
-                _part(
-                    "attainment",
-                    "What new seeds attain",
-                    _chart("attainment", _STILL),
-                    html.P(
-                        "What the points that confirm trained again reach together, with one seed at least, with half "
-                        "of the seeds, and with all.",
-                        className="note",
-                    ),
-                ),
-            ]
-        ),
-        className="card",
-        id="runs-card",
-        hidden=True,
     )
 
 
@@ -269,7 +186,6 @@ def details(output: Path) -> html.Section:
                     html.H3("What is known of its ε"),
                     _chart("epsilons", _STILL),
                     html.P(id="epsilons-note", className="note"),
-                    _part("curves", "Epoch by epoch", _chart("curves", _STILL)),
                 ],
                 id="charts",
                 hidden=True,
@@ -301,7 +217,7 @@ INDEX = (
 def page(
     name: str,
     output: Path,
-    mlflow: str | None,
+    links: Mapping[str, str | None],
     seconds: float,
     axes: tuple[str, str] = ("valid_ser", "valid_mia_auc"),
     token: str = "",
@@ -309,6 +225,7 @@ def page(
     """Return the whole page of sweep `name`, refreshed every `seconds` while the sweep runs.
 
     Args:
+        links: addresses of other pages on the sweep, by name.
         axes: metrics that the second chart opens with, across and up.
         token: a secret of this page. Pick requires it, so that no other page can pick.
     """
@@ -317,7 +234,6 @@ def page(
             *(dcc.Store(id=name) for name in ("version", "theme", "narrow", "selected", "pinned", "written", "marked")),
             dcc.Store(id="pressed-row"),  # the button of the table that was pressed last, as page.js writes it
             dcc.Store(id="pressed-head"),
-            dcc.Store(id="parallel-seen"),
             *(dcc.Store(id=f"{name}-{what}") for name in ("rows", "details") for what in ("tree", "put")),
             dcc.Store(id="advised"),  # the recommendation without limits, which the page selects by itself
             dcc.Store(id="advice"),  # the recommendation within the limits
@@ -335,7 +251,11 @@ def page(
                     html.Div([html.H1(f"Sweep {name}"), html.P(id="state", role="status")]),
                     html.Nav(
                         [
-                            *([html.A("MLflow", href=mlflow, target="_blank", id="mlflow")] if mlflow else []),
+                            *(
+                                html.A(name, href=link, target="_blank", id=name.lower())
+                                for name, link in links.items()
+                                if link
+                            ),
                             html.Button("Dark", id="toggle", **aria(label="Switch between light and dark")),
                         ]
                     ),
@@ -349,9 +269,6 @@ def page(
                             answer(),
                             scatter(*axes),
                             table(),
-                            parallel(),
-                            search(axes[0]),
-                            runs(),
                             sweeps(),
                         ],
                         className="wide",

@@ -5,8 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 
-from dashboards.pareto.data import Axis, Candidate, Limits, Snapshot, within
-from dashboards.pareto.dense import MANY, dense, label, legend
+from dashboards.pareto.data import Axis, Candidate, Limits, Snapshot, text, within
 from dashboards.pareto.style import (
     SCALES,
     THEMES,
@@ -20,14 +19,16 @@ from dashboards.pareto.style import (
 )
 from dashboards.pareto.view import drawn_interval, is_drawn, references, view_of
 from sweeps.results.front import clip_modes
-from sweeps.text.figures import WORTH
+from sweeps.text.figures import WORTH, epsilon_words
 
 _INTERVALS = 60
 """The size of the largest front whose intervals are drawn; more intervals would hide each other."""
 _FRONT = ("diamond", "square", "star", "hexagon")
 """The marks of the front, one for each clipping mode."""
 _DOMINATED = ("circle-open", "square-open")
-"""The marks of dominated candidates, in the same order; `assets/dense.js` draws them too."""
+"""The marks of dominated candidates, in the same order."""
+MANY = 1_000
+"""The largest number of points off the front that are SVG elements. More are drawn by WebGL, which takes no seconds."""
 _TINTS = ("rgba(56,158,92,0.20)", "rgba(56,158,92,0.09)", "rgba(128,128,128,0.10)", "rgba(128,128,128,0.22)")
 
 
@@ -150,20 +151,15 @@ def _groups(
             marker["line"] = {"width": 1, "color": t["ink"]}
             if len(members) <= _INTERVALS:
                 bars = {f"error_{way}": _error_bars(members, axis, t["muted"]) for way, axis in (("x", x), ("y", y))}
-        apart = many and symbol in (*_DOMINATED, "x-thin-open") and bool(members)
-        trace = _points(name, members, x, y, None if apart else colour) | {
+        trace = _points(name, members, x, y, colour) | {
             "customdata": [c.key for c in members],
             "meta": {way: _intervals(members, axis) for way, axis in (("x", x), ("y", y))},
             "opacity": opacity,
             "showlegend": bool(members),
             "marker": marker,
         }
-        if apart:
-            trace["legendgroup"] = name
-            trace["meta"]["axes"] = ",".join(axis.key for axis in (x, y, colour))
-            traces += [dense(trace), legend(trace)]
-        else:
-            traces.append(trace | bars)
+        apart = {"type": "scattergl"} if many and symbol in (*_DOMINATED, "x-thin-open") else {}
+        traces.append(trace | bars | apart)
     if coloured:
         # The colour bar has its own trace, so that it stays if no point is within the limits.
         traces.append(
@@ -173,15 +169,22 @@ def _groups(
     return traces
 
 
-def _points(name: str, members: list[Candidate], x: Axis, y: Axis, colour: Axis | None) -> Figure:
-    """Return a trace of candidates, without its marker; without `colour`, the page asks for the labels."""
-    words = [] if colour is None else [label(c, [x, y, colour]) for c in members]
+def _points(name: str, members: list[Candidate], x: Axis, y: Axis, colour: Axis) -> Figure:
+    """Return a trace of candidates, without its marker."""
     return (
         {"type": "scatter", "mode": "markers", "name": name}
         | {"x": [c.value(x.key) for c in members], "y": [c.value(y.key) for c in members]}
-        | {"text": words, "hovertemplate": "%{text}<extra></extra>"}
-        | ({"hovertemplatefallback": "…"} if colour is None else {})
+        | {"text": [_label(c, [x, y, colour]) for c in members], "hovertemplate": "%{text}<extra></extra>"}
     )
+
+
+def _label(candidate: Candidate, axes: list[Axis]) -> str:
+    """Return the text that a point shows under the pointer: the drawn quantities, its ε and its settings."""
+    lines = [f"{a.label}: {text(a, candidate.value(a.key))}" for a in axes if not a.key.startswith("epsilon")]
+    lines += epsilon_words(candidate.metrics)
+    params = ", ".join(f"{k} {text(Axis(k, k), v)}" for k, v in candidate.params.items())
+    note = "Pareto-optimal" if candidate.on_front else "dominated"
+    return f"<b>{candidate.name}</b> ({note})<br>" + "<br>".join(lines) + f"<br>{params}"
 
 
 def _intervals(members: list[Candidate], axis: Axis) -> list[tuple[float, float] | None]:

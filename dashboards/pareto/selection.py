@@ -33,7 +33,6 @@ def selection(app: Dash, source: Source, mlflow: str | None, tracking_uri: str |
         Output("selected", "data"),
         Input("first", "clickData"),
         Input("scatter", "clickData"),
-        Input("parallel", "clickData"),
         Input("pressed-row", "data"),
         Input("best", "n_clicks"),
         State("advice", "data"),
@@ -63,8 +62,6 @@ def selection(app: Dash, source: Source, mlflow: str | None, tracking_uri: str |
         Output("details-tree", "data"),
         Output("epsilons", "figure"),
         Output("epsilons-note", "children"),
-        Output("curves", "figure"),
-        Output("curves-part", "hidden"),
         Output("charts", "hidden"),
         Output("pick", "disabled"),
         Input("selected", "data"),
@@ -73,24 +70,21 @@ def selection(app: Dash, source: Source, mlflow: str | None, tracking_uri: str |
     )
     def show(selected: str | None, _: str | None, theme: str | None) -> Any:
         if theme is None:
-            return (no_update,) * 8
+            return (no_update,) * 6
         found = source.read()[1]
         candidate = found.candidates.get(selected or "")
         if candidate is None:
             hint = "Choose a point in a chart or a row of the table to see its settings, figures and guarantee here."
             advice = found.advice()
             hint = hint if advice.point else f"{advice.why} {hint}"
-            return "Nothing selected", hint, blank(theme), "", blank(theme), True, True, True
+            return "Nothing selected", hint, blank(theme), "", True, True
         url = source.run_page(mlflow, candidate.point.run_id, tracking_uri) if mlflow else None
-        curves = detail.curves(found.curves.get(candidate.point.trial, ()), candidate.point.epoch, theme)
         return (
             candidate.name,
             parts.details(found, candidate, url),
             detail.epsilons(candidate, theme),
             "Grey: 10,000 or more is no formal guarantee. The paper's figure does not bound the mechanism "
             "that ran; docs/privacy.md explains why.",
-            curves,
-            not curves["data"],
             False,
             False,
         )

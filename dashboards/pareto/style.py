@@ -12,7 +12,6 @@ from dashboards.pareto.data import Axis, Candidate, is_number
 from sweeps.results.front import difference
 
 Figure = dict[str, Any]
-EPSILON = Axis("epsilon", "ε", log=True)
 
 THEMES = {
     "light": {"paper": "#ffffff", "ink": "#1f2933", "muted": "#7b8794", "grid": "#e4e7eb", "accent": "#b91c5c"},
@@ -30,7 +29,7 @@ def base_layout(theme: str, **more: Any) -> Figure:
     t = THEMES[theme]
     return {
         "paper_bgcolor": t["paper"],
-        "plot_bgcolor": t["paper"],
+        "plot_bgcolor": "rgba(0,0,0,0)",  # points by WebGL lie below it
         "font": {"color": t["ink"], "family": "system-ui, sans-serif", "size": 13},
         "margin": {"l": 70, "r": 20, "t": 40, "b": 55},
         "hoverlabel": {"bgcolor": t["paper"], "bordercolor": t["muted"], "font": {"color": t["ink"]}},

@@ -3,12 +3,11 @@
     python -m tests.benchmarks.page [POINTS …]
 
 Makes finished sweeps without training, with two points a trial, and opens each one's page in headless Chromium. `opens`
-is the time from navigation until both scatter charts, the table and the recommendation's details are drawn; `whole` is
-the time until the parallel coordinates are drawn too. `again` is the time in which a browser that has the compiled
-scripts opens the page: at its third visit. `click` is the time from a click on a point until its name, details and
-chart of ε are drawn. Times are medians over new browsers and over clicks. `reads` is the time in which the server reads
-the sweep, once. Names that end in `_cpu` are seconds of all processors, of server and browser together, which other
-work on the machine changes less. Prints one JSON document.
+is the time from navigation until both scatter charts, the table and the recommendation's details are drawn. `again` is
+the time in which a browser that has the compiled scripts opens the page: at its third visit. `click` is the time from a
+click on a point until its name, details and chart of ε are drawn. Times are medians over new browsers and over clicks.
+`reads` is the time in which the server reads the sweep, once. Names that end in `_cpu` are seconds of all processors,
+of server and browser together, which other work changes less. Prints one JSON document.
 """
 
 from __future__ import annotations
@@ -138,7 +137,7 @@ def _row(chromium: Any, points: int) -> dict[str, Any]:
         row["reads"] = round(time.perf_counter() - begin, 2)
         with served(source, Path(folder)) as url:
             windows = [_measured(chromium, url, len(found.candidates)) for _ in range(WINDOWS)]
-    names = ("opens", "whole", "click", "again")
+    names = ("opens", "click", "again")
     for name, times in zip(names, zip(*windows, strict=True), strict=True):
         row |= {name: _median([wall for wall, _ in times]), f"{name}_cpu": _median([cpu for _, cpu in times])}
     return row
@@ -169,7 +168,7 @@ def _cpu() -> float:
 
 
 def _measured(chromium: Any, url: str, points: int) -> tuple[Seconds, ...]:
-    """Return the seconds of `opens`, `whole`, `click` and `again` in a new browser."""
+    """Return the seconds of `opens`, `click` and `again` in a new browser."""
     with tempfile.TemporaryDirectory() as profile:
         size = {"width": 1440, "height": 900}
         browser = chromium.launch_persistent_context(profile, executable_path=CHROMIUM, args=[*QUIET], viewport=size)
@@ -182,25 +181,23 @@ def _measured(chromium: Any, url: str, points: int) -> tuple[Seconds, ...]:
 
 def _visit(page: Any, url: str, points: int) -> Seconds:
     """Return the seconds in which a page is opened, and close it."""
+    found = _opened(page, url, points)
+    page.close()
+    return found
+
+
+def _opened(page: Any, url: str, points: int) -> Seconds:
     begin = _cpu()
     page.goto(url, wait_until="commit")
     wall = page.wait_for_function(_DRAWN, arg=[["first", "scatter"], points]).json_value() / 1000
     found = wall, _cpu() - begin
     page.wait_for_load_state("networkidle")
-    page.close()
     return found
 
 
-def _first_visit(page: Any, url: str, points: int) -> tuple[Seconds, Seconds, Seconds]:
-    """Return the seconds in which the page is opened, is whole, and answers a click."""
-    begin = _cpu()
-    page.goto(url, wait_until="commit")
-    opening: list[Seconds] = []
-    for names in (["first", "scatter"], ["first", "scatter", "parallel"]):
-        page.locator(f"#{names[-1]}-card").scroll_into_view_if_needed()
-        wall = page.wait_for_function(_DRAWN, arg=[names, points]).json_value() / 1000
-        opening.append((wall, _cpu() - begin))
-    page.wait_for_load_state("networkidle")
+def _first_visit(page: Any, url: str, points: int) -> tuple[Seconds, Seconds]:
+    """Return the seconds in which the page is opened, and answers a click."""
+    opening = _opened(page, url, points)
     page.locator("#first").scroll_into_view_if_needed()
     clicks = []
     for place in page.evaluate(_PLACES, CLICKS):
@@ -214,7 +211,7 @@ def _first_visit(page: Any, url: str, points: int) -> tuple[Seconds, Seconds, Se
         page.wait_for_load_state("networkidle")
     page.close()
     wall, cpu = (_median(values) for values in zip(*clicks, strict=True))
-    return opening[0], opening[1], (wall, cpu)
+    return opening, (wall, cpu)
 
 
 if __name__ == "__main__":

@@ -1,10 +1,9 @@
-"""What the page answers with: the recommended point, what an ε is worth, two points, two sweeps, what was learned."""
+"""What the page answers with: the recommended point, what an ε is worth, two points, two sweeps."""
 
 from __future__ import annotations
 
 import csv
 import io
-import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,13 +13,11 @@ from optuna.trial import FrozenTrial, create_trial
 from dashboards.pareto import parts
 from dashboards.pareto.app import candidates_csv
 from dashboards.pareto.charts import beside, others, two_sweeps
-from dashboards.pareto.data import Axis, Snapshot, snapshot
+from dashboards.pareto.data import Snapshot, snapshot
 from dashboards.pareto.detail import side_by_side
 from dashboards.pareto.scatter import scatter
-from dashboards.pareto.search import hypervolumes, importance_chart, importances, progress_chart, slices_chart
 from dashboards.pareto.source import Source
 from edp.spec import UserError
-from sweeps.config.parts import Objective
 from sweeps.results.front import difference
 from sweeps.results.recommendation import recommended
 from sweeps.store.picks import MAX_NOTE, read_notes, write_note
@@ -133,48 +130,6 @@ def test_the_csv_has_a_row_for_each_candidate_with_its_place(found: Snapshot) ->
     assert float(rows[0]["ser"]) == found.front[0].metrics["ser"]
 
 
-def test_importance_slices_and_hypervolume_are_those_of_the_study(source: Source, found: Snapshot) -> None:
-    recipe = source.sweep.recipe
-    trials, objectives = source.sweep.told(), recipe.search.objectives
-    shares = importances(trials, objectives)
-    assert set(shares) == set(objectives)
-    for by_setting in shares.values():
-        assert sum(by_setting.values()) == pytest.approx(1)
-        assert max(by_setting, key=lambda name: by_setting[name]) == "z0", "as the figures are made"
-    volumes = hypervolumes(trials, objectives)
-    assert len(volumes) == 30
-    assert volumes == sorted(volumes)
-    assert volumes[-1] == 1
-    one = hypervolumes(_of_first(trials), objectives[:1])
-    assert one[0] == 0
-    assert one == sorted(one)
-    assert len(importance_chart(shares, "light")["data"]) == 3
-    slices = slices_chart(found, found.axes["ser"], "dark")["data"]
-    assert {len(trace["x"]) for trace in slices} == {30}, "each trial's last epoch, for each setting"
-    assert progress_chart(volumes, objectives, "light")["data"][0]["y"] == volumes
-
-
-def test_an_infinite_epsilon_is_as_bad_as_the_worst_that_is_not() -> None:
-    values = [(1.0, 0.5, 1.0), (0.5, 0.6, math.inf), (0.2, 0.7, 2.0), (0.3, 0.55, 0.5), (0.9, 0.9, 3.0)]
-    objectives: tuple[Objective, ...] = ("ser", "mia_auc", "log10_epsilon")
-
-    def of(rows: list[tuple[float, ...]]) -> list[float]:
-        return hypervolumes([create_trial(values=list(row)) for row in rows], objectives)
-
-    assert of(values) == of([tuple(min(v, 3.0) for v in row) for row in values])
-    assert of(values)[-1] == 1
-    unbounded = of([(*row[:2], math.inf) for row in values])
-    assert unbounded[-1] == 1, "over what is finite"
-
-
-def test_of_too_few_trials_nothing_is_said(source: Source) -> None:
-    trials, objectives = source.sweep.told(), source.sweep.recipe.search.objectives
-    assert importances(trials[:3], objectives) == {}
-    assert hypervolumes(trials[:1], objectives) == []
-    for chart in (importance_chart({}, "light"), progress_chart([], objectives, "dark")):
-        assert chart["data"] == []
-
-
 def _of_first(trials: list[FrozenTrial]) -> list[FrozenTrial]:
     return [create_trial(params=t.params, distributions=t.distributions, value=t.values[0]) for t in trials]
 
@@ -214,13 +169,3 @@ def test_notes_are_kept_replaced_and_taken_away_and_the_page_sees_it(source: Sou
         read_notes(sweep)
     assert "notes.json" in source.read()[1].problem, "and the page goes on with what it had"
     (sweep.folder / "notes.json").unlink()
-
-
-def test_thousands_of_points_are_drawn_without_a_word_for_each_line(found: Snapshot) -> None:
-    from dashboards.pareto.parallel import parallel
-
-    many = {f"{i}.{k}": c for i in range(20) for k, c in found.candidates.items()}
-    big = replace(found, candidates=many)
-    dominated, *_ = parallel(big, {}, list(found.axes.values()), found.axes["epsilon"], "light")["data"]
-    assert dominated["text"] is None
-    assert Axis("a", "A").short == "A"

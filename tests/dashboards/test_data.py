@@ -25,7 +25,6 @@ from dashboards.pareto.data import (
 )
 from dashboards.pareto.detail import epsilons
 from dashboards.pareto.layout import page
-from dashboards.pareto.parallel import parallel
 from dashboards.pareto.scatter import scatter
 from dashboards.pareto.source import Source
 from sweeps.config.loading import load_recipe
@@ -174,8 +173,6 @@ def test_at_one_epsilon_the_page_opens_on_ser_against_leakage_without_colours(so
     colours = [trace["marker"]["color"] for trace in marks]
     assert len(colours) == 3, "dominated, the front and its hollow points, and no key to colours"
     assert all(isinstance(colour, str) for colour in colours)
-    lines = parallel(found, {}, list(axes.values()), axes["epsilon"], "light")["data"]
-    assert len([line for line in lines if line["name"] == "Pareto-optimal" and line["x"]]) == 1
     leak = load_recipe("quickstart_paper", ["edp.epsilon=8", "search.objectives=[ser, mia_tpr_at_1pct_fpr]"])[1]
     assert opening_axes(replace(found, recipe=leak)) == ("valid_ser", "valid_mia_tpr_at_1pct_fpr")
     shown = str(parts.table(replace(found, recipe=leak), found.front, None, False))
@@ -194,26 +191,10 @@ def test_methods_and_batches_beside_each_other_have_axes_of_words_and_numbers(so
         candidate.params.update(shapes[i % 3])
     axes = drawable(list(found.candidates.values()))
     assert {"training.method", "training.batch_size", "training.micro_batches"} <= set(axes)
-    chosen = [axes[f"training.{name}"] for name in ("method", "batch_size", "micro_batches")]
-    first = next(iter(found.candidates))
-    lines = parallel(found, {}, chosen, axes["ser"], "light")["data"]
-    places = [y for t in lines for key, y in zip(t["customdata"], t["y"], strict=True) if key == first]
-    assert places == [1.0, 0.0, 1.0]
     found = replace(found, axes=axes)
     shown = str(parts.table(found, parts.table_members(found, {}, True, None, False), None, False))
     for part in ("Td('dpsgd')", "Td('full')", "Td('–')"):
         assert part in shown
-
-
-def test_the_parallel_view_holds_a_line_for_each_candidate_within_the_limits(source: Source) -> None:
-    found = snapshot(source.sweep)
-    limit = {"ser": sorted(c.metrics["ser"] for c in found.candidates.values())[14]}
-    axes = list(found.axes.values())
-    figure = parallel(found, limit, axes, found.axes["epsilon"], "dark")
-    drawn = {key for trace in figure["data"] for key in trace["customdata"] if key is not None}
-    assert drawn == {c.key for c in found.candidates.values() if within(found, c, limit)}
-    for trace in figure["data"]:
-        assert all(y is None or -0.001 <= y <= 1.001 for y in trace["y"])
 
 
 def test_the_table_sorts_and_leaves_out_what_is_dominated_unless_asked(source: Source) -> None:

@@ -1,27 +1,24 @@
-"""What the Pareto page answers to whom, without a browser."""
+"""What the pages answer to whom, without a browser."""
 
 from __future__ import annotations
 
 import json
-import signal
-import subprocess
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import requests
 from flask.testing import FlaskClient
+from werkzeug.test import Client
 
 from dashboards.pareto.app import create
 from dashboards.pareto.source import Source
-from dashboards.serve import door, mlflow_ui
+from dashboards.serve import mlflow_ui, optuna_page
 from edp.ledger import Ledger
-from edp.spec import UserError
 from sweeps.tracking.tracker import Tracker
-from tests.conftest import Command
 from tests.support import studies
+from tests.support.synthetic import add_trials, sweep_of
 from tests.support.waiting import wait_for
 
 OWN = "http://localhost"
@@ -43,7 +40,7 @@ def page(tmp_path: Path, picked: Path) -> FlaskClient:
     uri = f"sqlite:///{tmp_path / 'mlflow.db'}"
     Tracker(uri, "quickstart_paper", tmp_path / "mlflow-artifacts")
     made.update(tracking_uri=uri)
-    return create(Source(made), output=picked, hosts={"localhost"}).server.test_client()
+    return create(Source(made), output=picked).server.test_client()
 
 
 def token(page: FlaskClient) -> str:
@@ -158,8 +155,8 @@ def test_no_value_in_a_call_of_the_page_is_a_fault_of_the_program(
     own = token(page)
     right = {"selected.data": "0", "token.data": own, "limits.data": {}, "link.data": {}, "theme.data": "light"}
     right |= {"sort.data": {"key": None, "descending": False}, "table-page.data": 0, "dominated.value": []}
-    right |= {"x.value": "epsilon", "y.value": "ser", "colour.value": "mia_auc", "slice.value": "ser"}
-    right |= {"pick.n_clicks": 1, "save-note.n_clicks": 1, "search-open.n_clicks": 1}
+    right |= {"x.value": "epsilon", "y.value": "ser", "colour.value": "mia_auc"}
+    right |= {"pick.n_clicks": 1, "save-note.n_clicks": 1}
     codes: set[int] = set()
     for callback in page.get("/_dash-dependencies").json:
         if callback["clientside_function"]:
@@ -215,81 +212,54 @@ def test_the_page_is_framed_by_nobody_and_runs_its_own_scripts_only(page: FlaskC
         policy = dict(part.split(" ", 1) for part in headers["Content-Security-Policy"].split("; "))
         assert policy["frame-ancestors"] == policy["default-src"] == policy["base-uri"] == "'none'"
         assert policy["connect-src"] == "'self'"
-        assert "unsafe" not in policy["script-src"]
+        assert "unsafe-inline" not in policy["script-src"]
         assert headers["X-Frame-Options"] == "DENY"
         assert headers["X-Content-Type-Options"] == "nosniff"
     assert page.get("/", headers={"Host": "evil.example"}).status_code == 403
 
 
-@pytest.mark.parametrize("host", ["", " ", "127.0.0.1 ", "nowhere.invalid", "a" * 300, "1.2.3.4.5", "\0"])
-def test_a_host_that_is_none_is_refused(host: str) -> None:
-    with pytest.raises(UserError, match=r"--host = .* cannot be listened on; allowed: an address of this machine"):
-        door(host, None)
-
-
-@pytest.mark.parametrize("host", ["0.0.0.0", "0", "::", "192.0.2.1", "::ffff:192.0.2.1"])
-def test_where_others_reach_the_page_it_has_a_password(host: str) -> None:
-    one, other = door(host, None), door(host, None)
-    assert one.password
-    assert len(one.password) > 20
-    assert one.password != other.password
-
-
-@pytest.mark.parametrize(("host", "code"), [("[::1]", 200), ("[::1]:8050", 200), ("[::1", 403), ("::1", 403)])
-def test_a_host_of_ip_6_needs_no_port(host: str, code: int, tmp_path: Path) -> None:
-    made, _ = studies.sweep(tmp_path)
-    page = create(Source(made), output=tmp_path / "picked.yaml", hosts={"::1"}).server.test_client()
+@pytest.mark.parametrize(
+    ("host", "code"), [("127.0.0.1:8050", 200), ("LOCALHOST", 200), ("", 403), ("[::1", 403), ("192.0.2.1", 403)]
+)
+def test_the_page_answers_to_the_names_of_this_machine(host: str, code: int, page: FlaskClient) -> None:
     assert page.get("/", headers={"Host": host}).status_code == code
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1", "127.1.2.3", "localhost", "::1"])
-def test_on_this_machine_a_password_is_asked_for_where_one_is_given(
-    host: str, tmp_path: Path, command: Command
-) -> None:
-    assert door(host, None).password is None
-    file = tmp_path / "password"
-    for text, why in [(None, "No such file"), ("", "at least 8"), ("short\nlong enough", "at least 8")]:
-        if text is not None:
-            file.write_text(text)
-        with pytest.raises(UserError, match=f"--password-file = .*{why}"):
-            door(host, file)
-    file.write_text("long enough\nmore\n")
-    assert door(host, file).password == "long enough"
+@pytest.fixture(scope="module")
+def searched(tmp_path_factory: pytest.TempPathFactory) -> tuple[Source, Client]:
+    source = Source(sweep_of(tmp_path_factory.mktemp("runs"), "made", 3, tracked=False), seconds=0)
+    return source, Client(optuna_page(source))
 
 
-def test_with_a_password_nothing_is_shown_without_it(tmp_path: Path) -> None:
-    made, _ = studies.sweep(tmp_path)
-    page = create(Source(made), output=tmp_path / "p", hosts=None, password="long enough ü").server.test_client()
-    for path in ("/", "/_dash-layout", "/assets/page.js"):
-        assert page.get(path).status_code == 401
-        assert page.get(path, auth=("me", "long enough")).status_code == 401
-        assert page.get(path, headers={"Authorization": "Bearer x"}).status_code == 401
-        assert page.get(path, auth=("anybody", "long enough ü"), buffered=True).status_code == 200
-    assert page.post(CALL, json={}, headers={"Origin": OWN}).status_code == 401
+@pytest.mark.slow
+def test_optunas_dashboard_shows_the_study_and_what_is_added_to_it(searched: tuple[Source, Client]) -> None:
+    source, client = searched
+    for n in (3, 5):
+        add_trials(source.sweep, n - len(source.sweep.trials()))
+        study = client.get("/api/studies/0").json
+        assert study["name"] == "made"
+        assert study["objective_names"] == ["ser", "mia_auc", "log10_epsilon"]
+        assert [trial["values"] for trial in study["trials"]] == [trial.values for trial in source.sweep.told()]
+        assert {attr["key"] for attr in study["trials"][0]["user_attrs"]} >= {"valid_ser", "epsilon"}
 
 
-_UI = """
-import sys, time
-from pathlib import Path
-from dashboards.serve import mlflow_ui
-with mlflow_ui(sys.argv[1], Path(sys.argv[2])) as (url, child):
-    print(url, flush=True)
-    time.sleep(600)
-"""
+@pytest.mark.slow
+def test_optunas_dashboard_takes_no_writes_and_answers_no_other_site(searched: tuple[Source, Client]) -> None:
+    source, client = searched
+    before = source.sweep.told()
+    assert client.delete("/api/studies/0", headers={"Origin": OWN}).status_code == 403
+    assert client.post("/api/studies", json={}, headers={"Origin": OWN}).status_code == 403
+    assert client.get("/api/studies", headers={"Host": "evil.example"}).status_code == 403
+    answer = client.get("/dashboard/studies/0", buffered=True)
+    assert answer.status_code == 200
+    assert answer.headers["X-Frame-Options"] == "DENY"
+    assert "connect-src 'self'" in answer.headers["Content-Security-Policy"]
+    assert [study["study_name"] for study in client.get("/api/studies").json["study_summaries"]] == ["made"]
+    assert source.sweep.told() == before
 
 
-def test_mlflow_ends_with_the_process_that_started_it_whatever_ends_that(
-    tmp_path: Path, kill: Callable[[int, int], None]
-) -> None:
-    uri, log = f"sqlite:///{tmp_path / 'mlflow.db'}", tmp_path / "mlflow.log"
-    words = [sys.executable, "-c", _UI, uri, str(log)]
-    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        url = process.stdout.readline().strip()
-        wait_for(lambda: _answers(url))
-        kill(process.pid, signal.SIGKILL)
-    wait_for(lambda: not _answers(url))
-    with mlflow_ui(uri, log) as (url, child):
+def test_mlflow_ends_with_the_block_that_started_it(tmp_path: Path) -> None:
+    with mlflow_ui(f"sqlite:///{tmp_path / 'mlflow.db'}", tmp_path / "mlflow.log") as (url, child):
         assert child is not None
         wait_for(lambda: _answers(url))
     assert child.poll() is not None

@@ -136,7 +136,6 @@ def test_a_click_shows_a_configuration_and_pick_writes_the_file_that_train_accep
     assert trial["params"]["decay"] in shown
     assert "-DP for one example" in shown or "no formal guarantee" in shown
     assert f"{metrics['mia_auc_lower']:.3f} – {metrics['mia_auc_upper']:.3f}" in shown
-    page.wait_for_selector("#curves .point")
     page.wait_for_selector("#epsilons .point", state="attached")
     assert str(served.picked) in page.inner_text("#pick-where")
 
@@ -248,6 +247,13 @@ def test_mlflow_stands_beside_it_and_is_linked(page: Any, served: Served, swept:
     assert re.findall(r"/runs/(\w+)", page.get_attribute("#details a", "href"))[0] in runs
 
 
+def test_optunas_dashboard_stands_beside_it_and_is_linked(page: Any, swept: tuple[Path, dict[str, Any]]) -> None:
+    with page.context.expect_page() as opened:
+        page.click("#optuna")
+    opened.value.get_by_text("tiny").first.wait_for()
+    opened.value.close()
+
+
 def test_a_foreign_name_is_refused(served: Served) -> None:
     assert requests.get(served.page, timeout=30).status_code == 200
     assert requests.get(served.page, headers={"Host": "evil.example"}, timeout=30).status_code == 403
@@ -264,7 +270,7 @@ def test_a_busy_port_is_one_line_and_exit_code_2(served: Served, swept: tuple[Pa
     assert done.stderr.count("\n") == 1
 
 
-def test_ctrl_c_ends_both_and_leaves_nothing(served: Served) -> None:
+def test_ctrl_c_ends_all_and_leaves_nothing(served: Served) -> None:
     assert served.end() == 0
     for url in (served.page, served.mlflow):
         wait_for(lambda url=url: not _answers(url))

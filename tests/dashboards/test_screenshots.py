@@ -84,7 +84,7 @@ def opened(chromium: Any, url: str, width: int, height: int, scheme: str = "ligh
 def test_the_pareto_page(chromium: Any, served: Served, name: str, width: int, height: int, scheme: str) -> None:
     tab = opened(chromium, served.page, width, height, scheme)
     tab.wait_for_selector("#first .point")
-    tab.wait_for_selector("#curves .point")
+    tab.wait_for_selector("#epsilons .point", state="attached")
     tab.wait_for_selector("button.row[aria-pressed=true]")
     keep(tab, name)
     tab.context.close()

@@ -187,7 +187,7 @@ def test_cards_without_content_are_not_shown(tmp_path: Path) -> None:
     empty = Source(sweep_of(tmp_path, "new", 0, tracked=False, state="running"))
     assert cards(empty) == set()
     one = Source(sweep_of(tmp_path, "one", 3, tracked=False))
-    assert cards(one) == {"first", "scatter", "parallel", "search", "runs", "sweeps"}
+    assert cards(one) == {"first", "scatter", "sweeps"}
     assert cards(Source(Sweep(tmp_path, "new"))) == {"sweeps"}
 
 

@@ -10,26 +10,17 @@ const colour = (name) => getComputedStyle(document.documentElement).getPropertyV
 // A circle in pixels. Plotly's own circle is an ellipse on a logarithmic axis.
 const RING = "M13,0 C13,7.2 7.2,13 0,13 C-7.2,13 -13,7.2 -13,0 C-13,-7.2 -7.2,-13 0,-13 C7.2,-13 13,-7.2 13,0 Z";
 
-// Return the places of a configuration: one on a scatter chart, several along its line.
+// Return the place of a configuration on a chart and its intervals, in a list; [] if it is not drawn.
 function placesOf(chart, key) {
-  const places = [];
-  for (const { customdata, x, y, meta } of chart.data) {
-    const keys = customdata || [];
-    for (let i = keys.indexOf(key); i >= 0; i = keys.indexOf(key, i + 1)) {
-      if (y[i] !== null) places.push({ x: x[i], y: y[i], spread: { x: meta?.x?.[i], y: meta?.y?.[i] } });
-    }
-  }
-  return places;
+  return chart.data.flatMap(({ customdata, x, y, meta }) => {
+    const i = (customdata || []).indexOf(key);
+    return i < 0 ? [] : [{ x: x[i], y: y[i], spread: { x: meta?.x?.[i], y: meta?.y?.[i] } }];
+  });
 }
 
 function markOf(chart, key, name, tint) {
-  const places = key ? placesOf(chart, key) : [];
   const line = { color: tint, width: 3 };
-  if (places.length > 1) {
-    const path = places.map((at, i) => `${i ? "L" : "M"}${at.x},${at.y}`).join(" ");
-    return [{ type: "path", path, line: { ...line, width: 4 }, name: `mark:${name}:${path}:${tint}` }];
-  }
-  return places.flatMap((at) => {
+  return placesOf(chart, key).flatMap((at) => {
     const bars = ["x", "y"].filter((way) => at.spread[way]).map((way) => {
       const [low, high] = at.spread[way];
       const ends = way === "x" ? { x0: low, x1: high, y0: at.y, y1: at.y } : { x0: at.x, x1: at.x, y0: low, y1: high };
@@ -54,33 +45,15 @@ function mark(chart) {
   }
 }
 
-// Draw and mark a chart now and whenever Plotly has drawn it.
+// Mark a chart now and whenever Plotly has drawn it.
 function attend(name) {
   const chart = document.querySelector(`#${name} .js-plotly-plot`);
   if (!chart?.on || !chart.data) return setTimeout(() => attend(name), 50); // Plotly is not there yet
-  const draw = () => {
-    window.edpDense.draw(chart);
-    mark(chart);
-  };
   if (!chart.edpAttended) {
     chart.edpAttended = true;
-    chart.on("plotly_afterplot", draw);
-    chart.on("plotly_hover", (event) => window.edpDense.hover(chart, event.points[0]));
-    chart.on("plotly_unhover", () => window.edpDense.hover(chart, null));
+    chart.on("plotly_afterplot", () => mark(chart));
   }
-  draw();
-}
-
-// Ask for the parallel coordinates when they are about to be scrolled to.
-function watch() {
-  const card = document.querySelector("#parallel-card");
-  if (!card || card.edpWatched) return;
-  card.edpWatched = true;
-  new IntersectionObserver((seen, observer) => {
-    if (!seen.some((one) => one.isIntersecting)) return;
-    observer.disconnect();
-    window.dash_clientside.set_props("parallel-seen", { data: true });
-  }, { rootMargin: "300px" }).observe(card);
+  mark(chart);
 }
 
 // Mark the row of the selected configuration. The id of its button holds the key.
@@ -129,8 +102,7 @@ window.dash_clientside = Object.assign({}, window.dash_clientside, {
     mark: function (selected, pinned) {
       Object.assign(wanted, { selected, pinned: pinned || [] });
       markRow();
-      for (const name of ["first", "scatter", "parallel"]) attend(name);
-      watch();
+      for (const name of ["first", "scatter"]) attend(name);
       return window.dash_clientside.no_update;
     },
 
