@@ -1,4 +1,4 @@
-"""A terminal that breaks its lines again when it becomes narrower, as most do."""
+"""A terminal: what its rows show after everything that was written to it."""
 
 from __future__ import annotations
 
@@ -26,25 +26,7 @@ class Terminal(io.StringIO):
         super().__init__()
         self._columns = columns
         self.rows = [""]
-        self._goes_on = [False]
-        """Whether the next row belongs to the same line."""
         self._row, self._column = 0, 0
-
-    def resize(self, columns: int) -> None:
-        lines, at, offset = [""], 0, 0
-        for row, (text, goes_on) in enumerate(zip(self.rows, self._goes_on, strict=True)):
-            if row == self._row:
-                at, offset = len(lines) - 1, len(lines[-1]) + self._column
-            lines[-1] += text
-            lines += [] if goes_on else [""]
-        self._columns, self.rows, self._goes_on = columns, [], []
-        for number, line in enumerate(lines[:-1]):
-            pieces = [line[start : start + columns] for start in range(0, max(1, len(line)), columns)]
-            if number == at:
-                self._row = len(self.rows) + min(offset // columns, len(pieces) - 1)
-                self._column = offset - (self._row - len(self.rows)) * columns
-            self.rows += pieces
-            self._goes_on += [True] * (len(pieces) - 1) + [False]
 
     def write(self, text: str) -> int:
         place = 0
@@ -61,18 +43,16 @@ class Terminal(io.StringIO):
         if letter == "A":
             self._row = max(0, self._row - number)
         elif letter == "K":
-            self.rows[self._row], self._goes_on[self._row] = "", False
+            self.rows[self._row] = ""
 
     def _put(self, letter: str) -> None:
         if letter == "\r":
             self._column = 0
             return
         if letter == "\n" or self._column == self._columns:
-            self._goes_on[self._row] = letter != "\n"
             self._row, self._column = self._row + 1, 0
             if self._row == len(self.rows):
                 self.rows.append("")
-                self._goes_on.append(False)
         if letter != "\n":
             row = self.rows[self._row]
             self.rows[self._row] = row[: self._column].ljust(self._column) + letter + row[self._column + 1 :]

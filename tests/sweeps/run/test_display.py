@@ -1,4 +1,4 @@
-"""A terminal shows at any time what is being done, and nothing breaks into it: no library, no other width."""
+"""A terminal shows at any time what is being done, and no library breaks into it."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from tests.support.waiting import wait_for
 PARAMS = {"C": 0.25, "z0": 1.66e-06, "decay": "exponential", "tau": 0.35}
 
 
-def _progress(columns: int, lines: int = 40) -> tuple[Terminal, Progress]:
+def _progress(columns: int) -> tuple[Terminal, Progress]:
     terminal = Terminal(columns)
-    progress = Progress(Console(file=terminal, force_terminal=True, width=columns, height=lines, color_system=None))
+    progress = Progress(Console(file=terminal, force_terminal=True, width=columns, height=40, color_system=None))
     progress.expect(30, 0, 3)
     return terminal, progress
 

@@ -239,6 +239,7 @@ def test_what_rank_0_leaves_behind_holds_no_seed_of_the_noise(corpus: Path, tmp_
         "model.pt",
         "ledger.json",
         "audit.json",
+        "audit_scores.npz",
         "curve.json",
         "attack_features.npz",
     }
