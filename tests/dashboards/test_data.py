@@ -224,7 +224,7 @@ def test_the_table_and_the_hover_have_three_epsilons_and_label_what_guarantees_n
     for part in ("ε honest", "ε paper", "ε (read)", f"Td('{epsilon_cell(weak.metrics['epsilon'])}')", "Td('7.81–8.2')"):
         assert part in shown, part
     assert shown.count("†") == 2, "of the weak one alone, by the mechanism and by the paper"
-    assert "† an ε of 1e4 or more: no formal guarantee." in str(page("made", Path("picked.yaml"), None, 4.0))
+    assert "† an ε of 1e4 or more: no formal guarantee." in str(page("made", Path("picked.yaml"), {}, 4.0))
     axes = found.axes
     figure = scatter(found, {}, axes["ser"], axes["mia_auc"], axes["epsilon"], "light")
     hovers = {k: h for t in figure["data"] for k, h in zip(t.get("customdata", ()), t.get("text", ()), strict=True)}
