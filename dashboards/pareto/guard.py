@@ -104,7 +104,7 @@ def guard(app: Dash) -> None:
     """
     server: Flask = app.server
     server.config["MAX_CONTENT_LENGTH"] = _MOST_BYTES
-    server.wsgi_app = shielded(server.wsgi_app)  # type: ignore[method-assign]
+    server.wsgi_app = shielded(server.wsgi_app)  # type: ignore[assignment, method-assign]
     policy = _policy(app)
 
     @server.before_request
