@@ -289,9 +289,9 @@ def _checked(corpus: ConvertedCorpus, path: Path) -> tuple[bytes, str]:
         content = path.read_bytes()
     except OSError as error:
         raise problem(path, None, f"cannot be read: {error.strerror}") from None
-    refuse_known(path, content)
     digest = hashlib.sha256(content).hexdigest()
     for suffix, sha256 in corpus.sha256.items():
         if digest == sha256:
             return content, suffix
+    refuse_known(path, content)
     raise problem(path, None, f"SHA-256 {digest} is not that of corpus {corpus.name}: {corpus.where()}")

@@ -58,8 +58,8 @@ def test_a_converted_corpus_is_found_by_its_name_packed_or_not(suffix: str, data
 def test_a_file_at_hand_is_kept_and_found_from_then_on(suffix: str, data: Path, command: Command) -> None:
     path = write(data / "public", suffix)
     path = path.rename(data / "anything")
-    code, said, _ = command("data", "fetch", "little", "--from", str(path))
-    assert code == 0
+    code, said, err = command("data", "fetch", "little", "--from", str(path))
+    assert code == 0, err
     kept = data.parent / "cache" / "public" / f"little_en{suffix}"
     assert said == f"little: {kept}\n"
     path.unlink()

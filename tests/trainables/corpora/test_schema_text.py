@@ -141,7 +141,7 @@ def test_text_is_seeded() -> None:
 def test_no_value_comes_again_before_all_values_have() -> None:
     samples = {"a": [f"w{i} " + "{slot}" for i in range(50)], "b": ["no slot"]}
     few = make_text(Samples(samples, {"slot": [f"v{i}" for i in range(7)]}), most=50)
-    assert set(Counter(one.tokens[1] for one in few).values()) == {7, 8}
+    assert set(Counter(one.tokens[1] for one in few if one.intent == "a").values()) == {7}
     many = make_text(Samples(samples, {"slot": [f"v{i}" for i in range(3000)]}))
     assert len(many) == 50 * VARIANTS + 1
     assert set(Counter(one.tokens[1] for one in many if one.intent == "a").values()) == {1}

@@ -32,7 +32,7 @@ def test_most_is_more_than_half(unknown: int, told_apart: int, is_most: bool) ->
         counts.check()
         return
     with pytest.raises(
-        UserError, match=rf"{unknown}0\.0% of the words .* tells {told_apart} of 10 .*; allowed: an enc"
+        UserError, match=rf"{10 * unknown}\.0% of the words .* tells {told_apart} of 10 .*; allowed: an enc"
     ):
         counts.check()
 
