@@ -28,7 +28,9 @@ class KeptGroups:
             stack.push(one.__exit__)
             yield one
             stack.pop_all()
-        self._kept[group] = one
+        if group in self._kept:  # a sweep with several groups at once
+            one.close()
+        self._kept.setdefault(group, one)
 
     def close(self) -> None:
         """End the kept groups."""
