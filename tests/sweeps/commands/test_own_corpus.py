@@ -19,7 +19,7 @@ from trainables.config import BERTSpec
 from trainables.corpora import generate, load_corpus
 from trainables.corpora.labels import task_of
 from trainables.corpora.types import Splits, Utterance
-from trainables.features.pretrained import pretrained_folder
+from trainables.features.pretrained import pretrained_encoder
 
 MINE = generate("health", 400, seed=5)
 
@@ -233,7 +233,7 @@ def test_a_wrong_option_is_one_line(words: str, says: str, here: Path, command: 
 
 def test_without_minilm_it_says_how_to_get_it(here: Path, command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     joint(here)
-    pretrained_folder.cache_clear()
+    pretrained_encoder.cache_clear()
     monkeypatch.setattr("trainables.features.pretrained.PACKAGE", "no-such-package")
     code, _, err = command("run", "mine.jsonl")
     assert (code, err.count("\n")) == (2, 1)
