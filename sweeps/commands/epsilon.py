@@ -182,12 +182,6 @@ def _price(name: str, overrides: list[str], as_json: bool) -> None:
     recipe = load_recipe(name, overrides)[1]
     if recipe.edp.epsilon is None:
         raise UserError("edp.epsilon: the recipe has no target; allowed: --set edp.epsilon=8")
-    if recipe.target is None:
-        raise UserError(
-            "space.z0: the noise is searched, so each trial has an ε of its own; the release has "
-            f"{recipe.edp.epsilon:g} at most; allowed: for the price at this ε, --set space.z0=null and "
-            "--set search.points_to_evaluate=null"
-        )
     examples, users = private_sizes(recipe, lambda line: print_line(err, line))
     units = users if recipe.edp.unit == "user" else examples
     if (remark := delta_remark(recipe.edp.delta, recipe.edp.unit, units)) is not None:
@@ -220,6 +214,10 @@ def _price(name: str, overrides: list[str], as_json: bool) -> None:
         f"proxy and release (search.plan=proxy): {proxy}; trained once on {recipe.corpus.name}, for which ε holds; the "
         "check of public corpora for private utterances is not covered",
     ]
+    if recipe.target is None:
+        lines.append(
+            "z0 is searched: each trial has an ε of its own, and the release at most edp.epsilon, for which this is"
+        )
     if recipe.edp.sampling == "poisson" or "edp.sampling" in recipe.space:
         lines.append("Poisson sampling: ε of the search is for the space's first values; status has that of its trials")
     if recipe.corpus.schema is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import shlex
 from pathlib import Path
 
@@ -107,6 +108,14 @@ def test_it_says_that_a_delta_is_large_for_the_corpus(unit: str, recipe: Path, c
     assert "edp.delta = 0.05: at this delta, publishing one of the " in " ".join(err.split())
 
 
+@pytest.mark.slow
+def test_where_z0_is_searched_the_price_is_that_of_the_limit(command: Command) -> None:
+    code, out, err = command("epsilon", "quickstart")
+    assert code == 0, err
+    assert re.search(r"proxy and release +8 ", out)
+    assert "z0 is searched: each trial has an ε of its own, and the release at most edp.epsilon" in out
+
+
 PLAN = ("--set", "search.plan=proxy")
 
 
@@ -115,10 +124,6 @@ PLAN = ("--set", "search.plan=proxy")
     ("words", "says"),
     [
         (["epsilon", "RECIPE", "--set", "edp.epsilon=null"], "edp.epsilon: the recipe has no target"),
-        (
-            ["epsilon", "quickstart"],
-            "space.z0: the noise is searched, so each trial has an ε of its own; the release has 8",
-        ),
         (["epsilon", "RECIPE", "--set", "edp.epsilon=-1"], "epsilon = -1: input should be greater than 0"),
         (["epsilon", "RECIPE", "--z0", "1"], "z0: a recipe is given; allowed: --set, --trials, --json"),
         (["epsilon", "--trials", "3", "--z0", "1", "--epochs", "2"], "recipe: missing; allowed: a recipe"),
