@@ -68,9 +68,9 @@ def test_a_sweep_attacks_its_front_at_its_end(swept: dict[str, Any], storage: Pa
 
 
 def test_a_private_corpus_is_audited_without_privacy_alone(
-    long_story: None, ray_cluster: str, storage: Path, tmp_path: Path, command: Command
+    long_story: None, ray_cluster: str, tmp_path: Path, command: Command
 ) -> None:
-    recipe = yaml.safe_load(TINY_RECIPE)
+    recipe, storage = yaml.safe_load(TINY_RECIPE), tmp_path / "runs"
     lines = [
         {"tokens": ["call", f"person{i}"], "tags": ["O", "B-name"], "intent": ("call", "meet")[i % 2]}
         for i in range(120)
