@@ -104,6 +104,7 @@ def guard(app: Dash) -> None:
     """
     server: Flask = app.server
     server.config["MAX_CONTENT_LENGTH"] = _MOST_BYTES
+    # Flask documents that middleware replaces this method, which its types forbid.
     server.wsgi_app = shielded(server.wsgi_app)  # type: ignore[assignment,method-assign]
     policy = _policy(app)
 

@@ -41,9 +41,10 @@ def settings_for(
     epsilon: float | None,
     encoder: Path | None,
 ) -> tuple[list[str], Recipe, int]:
-    """Return the settings of `private` for a corpus, the recipe with them, and its number of training utterances.
+    """Fit the recipe `private` to a corpus, and say what was chosen.
 
-    Say what was chosen.
+    Returns:
+        The settings, the recipe with them, and the number of training utterances.
 
     Args:
         corpus: a file or folder.

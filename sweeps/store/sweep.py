@@ -262,7 +262,7 @@ class Sweep:
         return {int(place.name) for place in found if re.fullmatch(r"0|[1-9]\d{0,8}", place.name)}
 
     def restore(self) -> None:
-        """Write again what is gone: the study, from its copy, and the ledgers of which the study has a copy.
+        """Restore a lost study from its copy, and lost ledgers from the study.
 
         Raises:
             UserError: as `told`.

@@ -43,7 +43,7 @@ class Readable:
 
 
 def readable(utterances: Sequence[Utterance], pieces: WordPieces) -> Readable:
-    """Return the counts of utterances, of which there is at least one."""
+    """Count the words that an encoder does not know, and the utterances that it tells apart; at least one is given."""
     times = Counter(word for one in utterances for word in one.tokens)
     found = dict(zip(times, map(tuple, pieces.pieces(list(times))), strict=True))
     unknown = sum(count for word, count in times.items() if not pieces.bare and pieces.unknown in found[word])
