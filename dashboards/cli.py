@@ -45,6 +45,8 @@ def ui(
         port=port,
         tracking_uri=tracking_uri,
         browser=browser,
+        out=out,
+        err=err,
     )
 
 

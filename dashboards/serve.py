@@ -24,6 +24,7 @@ from urllib.parse import urlsplit, urlunsplit
 import optuna
 import optuna_dashboard
 import requests
+from rich.console import Console
 from werkzeug.exceptions import ServiceUnavailable
 from werkzeug.serving import WSGIRequestHandler, make_server
 
@@ -31,7 +32,6 @@ from dashboards.pareto.app import create
 from dashboards.pareto.guard import HOST, shielded
 from dashboards.pareto.source import Source
 from edp.spec import UserError
-from sweeps.commands.console import err, out
 from sweeps.store.sqlite_locks import wait_at_most
 from sweeps.store.sweep import Sweep
 from sweeps.text.terminal import print_line
@@ -199,12 +199,23 @@ def _interrupt(signum: int, frame: FrameType | None) -> None:
     raise KeyboardInterrupt
 
 
-def serve(sweep: Sweep, *, output: Path, port: int | None, tracking_uri: str | None, browser: bool) -> None:
+def serve(
+    sweep: Sweep,
+    *,
+    output: Path,
+    port: int | None,
+    tracking_uri: str | None,
+    browser: bool,
+    out: Console,
+    err: Console,
+) -> None:
     """Serve the pages until Ctrl-C, SIGTERM or the terminal's end.
 
     Args:
         output: the file that the button Pick writes.
         port: port of the page; None: 8050, or a free one if it is taken.
+        out: prints the addresses.
+        err: prints what did not start, and the end.
 
     Raises:
         UserError: if the page cannot listen there, or the sweep cannot be read.
@@ -226,20 +237,20 @@ def serve(sweep: Sweep, *, output: Path, port: int | None, tracking_uri: str | N
         url, study = _address(door), f"{_address(beside)}/dashboard/studies/0"
         page = create(source, output=output, mlflow=mlflow, optuna=study, tracking_uri=tracking_uri)
         with _served(page.server, door), _served(optuna_page(source), beside):
-            _say(f"Pareto page  {url}")
+            _say(out, f"Pareto page  {url}")
             if browser and _has_screen():
                 webbrowser.open(url)
-            _say(f"Optuna       {study}")
+            _say(out, f"Optuna       {study}")
             if child is None or _answers(mlflow, child):
-                _say(f"MLflow UI    {source.run_page(mlflow, None, tracking_uri)}")
+                _say(out, f"MLflow UI    {source.run_page(mlflow, None, tracking_uri)}")
                 if (trials := source.trials_page(mlflow, tracking_uri)) is not None:
-                    _say(f"  its trials {trials}")
+                    _say(out, f"  its trials {trials}")
             else:
-                _say(f"MLflow UI    did not start; its log: {log}", to_err=True)
-            _say("Ctrl-C ends all.")
+                _say(err, f"MLflow UI    did not start; its log: {log}")
+            _say(out, "Ctrl-C ends all.")
             while True:
                 time.sleep(3600)
-    _say("ended", to_err=True)
+    _say(err, "ended")
 
 
 def _has_screen() -> bool:
@@ -247,8 +258,7 @@ def _has_screen() -> bool:
     return sys.platform in ("darwin", "win32") or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
 
 
-def _say(line: str, to_err: bool = False) -> None:
+def _say(console: Console, line: str) -> None:
     """Print a line at once, also to a pipe."""
-    console = err if to_err else out
     print_line(console, line)
     console.file.flush()

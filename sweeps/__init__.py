@@ -44,32 +44,32 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from sweeps.commands.confirm import confirm
-    from sweeps.commands.pick import pick
-    from sweeps.commands.start import resume_sweep, start_sweep
-    from sweeps.commands.stopping import SweepStopped
-    from sweeps.commands.train import train
     from sweeps.config.loading import load_recipe
     from sweeps.config.recipe import Recipe
+    from sweeps.engine.jobs.confirm import confirm
+    from sweeps.engine.jobs.search import resume_sweep, start_sweep
+    from sweeps.engine.jobs.train import train
+    from sweeps.engine.progress import Progress
+    from sweeps.engine.trials import SweepFailed
+    from sweeps.registry.pick import pick
     from sweeps.registry.register import register_point
     from sweeps.results.frames import epochs_frame, front_frame, trials_frame
     from sweeps.results.front import pareto_front, ties
     from sweeps.results.recommendation import picked_spec
-    from sweeps.run.progress import Progress
-    from sweeps.run.trials import SweepFailed
     from sweeps.store.records import Point, SweepRecord, TrialRecord
     from sweeps.store.sweep import Sweep, all_sweeps
+    from sweeps.text.signals import SweepStopped
 else:
     __getattr__, __dir__ = lazy_exports(
         __name__,
         {
-            "sweeps.commands.confirm": ("confirm",),
-            "sweeps.commands.pick": ("pick",),
-            "sweeps.commands.start": ("resume_sweep", "start_sweep"),
-            "sweeps.commands.stopping": ("SweepStopped",),
-            "sweeps.commands.train": ("train",),
-            "sweeps.run.trials": ("SweepFailed",),
-            "sweeps.run.progress": ("Progress",),
+            "sweeps.engine.jobs.confirm": ("confirm",),
+            "sweeps.registry.pick": ("pick",),
+            "sweeps.engine.jobs.search": ("resume_sweep", "start_sweep"),
+            "sweeps.text.signals": ("SweepStopped",),
+            "sweeps.engine.jobs.train": ("train",),
+            "sweeps.engine.trials": ("SweepFailed",),
+            "sweeps.engine.progress": ("Progress",),
             "sweeps.config.loading": ("load_recipe",),
             "sweeps.config.recipe": ("Recipe",),
             "sweeps.registry.register": ("register_point",),

@@ -214,7 +214,7 @@ def ray_cluster() -> Iterator[str]:
     """Start a Ray cluster of three CPUs, two for a kept worker group and one beside it; yield its address."""
     import ray
 
-    from sweeps.run.session import connect
+    from sweeps.engine.session import connect
 
     context = connect("local", num_cpus=3)
     yield context.address_info["address"]
@@ -254,7 +254,7 @@ def kept_worker_groups(ray_cluster: str) -> Iterator[KeptGroups]:
 def kept_groups(kept_worker_groups: KeptGroups) -> Iterator[None]:
     """Share one worker group among all sweeps that ask for an equal one, in all files that use this fixture."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("sweeps.run.session.WorkerGroup", kept_worker_groups.lent)
+        patch.setattr("sweeps.engine.session.WorkerGroup", kept_worker_groups.lent)
         yield
 
 
@@ -307,7 +307,7 @@ def tiny_sweep(kept_worker_groups: KeptGroups, tmp_path_factory: pytest.TempPath
         printed = io.StringIO()
         with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(printed):
             patch.setattr(sys, "argv", words)
-            patch.setattr("sweeps.run.session.WorkerGroup", kept_worker_groups.lent)
+            patch.setattr("sweeps.engine.session.WorkerGroup", kept_worker_groups.lent)
             with pytest.raises(SystemExit) as ended:
                 main()
         assert not ended.value.code

@@ -23,7 +23,7 @@ from werkzeug.exceptions import Forbidden, HTTPException, NotFound
 from werkzeug.wrappers import Request
 
 from dashboards.pareto.layout import THEME
-from sweeps.commands.unexpected import unexpected
+from sweeps.text.unexpected import unexpected
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment

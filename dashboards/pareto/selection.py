@@ -16,7 +16,7 @@ from dashboards.pareto.guard import same
 from dashboards.pareto.source import Source
 from dashboards.pareto.style import blank
 from edp.spec import UserError
-from sweeps.commands.pick import Wanted, is_pick, keep, objection
+from sweeps.registry.pick import Wanted, is_pick, keep, objection
 from sweeps.store.picks import NOTES, read_notes, write_note
 from sweeps.store.storage import train_line
 from sweeps.store.sweep import Sweep

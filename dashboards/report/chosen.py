@@ -13,7 +13,7 @@ from pydantic import TypeAdapter
 
 from sweeps.results.confirmed import DECIDE, next_training, over_seeds
 from sweeps.results.front_figure import STYLE, svg
-from sweeps.run.prepare import Prepared
+from sweeps.store.prepared import Prepared
 from sweeps.store.records import ConfirmedRun, Point
 from sweeps.text.figures import compared_words, shadow_words
 from trainables.config import TrialSpec

@@ -33,8 +33,8 @@ from sweeps.results.front import hollow, pareto_front, tie_lines, ties
 from sweeps.results.front_figure import front_svg
 from sweeps.results.headline import headline
 from sweeps.results.recommendation import leakage_of, recommended
-from sweeps.run.prepare import Prepared, locate
 from sweeps.store.plans import Plan, plan_of, private_corpus, released
+from sweeps.store.prepared import Prepared, locate
 from sweeps.store.records import Point, TrialRecord
 from sweeps.store.sweep import Sweep
 from sweeps.text.columns import HOLLOW, HOLLOW_WORDS, TPR, tpr_cell

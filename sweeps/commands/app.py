@@ -28,11 +28,10 @@ from sweeps.commands.pick import pick_command
 from sweeps.commands.run import resume_command, run_command
 from sweeps.commands.settings import settings_command
 from sweeps.commands.status import list_command, status_command
-from sweeps.commands.stopping import SweepStopped
 from sweeps.commands.train import train_command
-from sweeps.commands.unexpected import logged_threads, unexpected
 from sweeps.commands.verify import verify_command
-from sweeps.text.signals import exit_code, stopped_by, terminating
+from sweeps.text.signals import SweepStopped, exit_code, stopped_by, terminating
+from sweeps.text.unexpected import logged_threads, unexpected
 from trainables.records.job import still_waits
 
 
@@ -176,7 +175,7 @@ def mistyped(error: typer.TyperException) -> str:
 
 def _failed(error: Exception) -> int:
     """Report a failed run, a full disk or a bug in one line, and return the exit code."""
-    from sweeps.run.trials import SweepFailed
+    from sweeps.engine.trials import SweepFailed
     from trainables.records.files import disk_full
     from trainables.records.job import TrialError
     from trainables.workers.client import death_in

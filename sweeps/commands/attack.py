@@ -47,8 +47,8 @@ def attack_command(
 ) -> None:
     """Run all attacks on one trained model."""
     with busy(LIBRARIES):
-        from sweeps.commands.attack_run import attack
-        from sweeps.commands.attack_target import find_target
+        from sweeps.engine.jobs.attack import attack
+        from sweeps.engine.jobs.attack_target import find_target
 
     target = find_target(run, storage, tracking_uri)
     document = attack(target, references, reference_training, err)

@@ -7,42 +7,20 @@ average.
 
 from __future__ import annotations
 
-import json
-import math
-from contextlib import ExitStack, suppress
-from datetime import timedelta
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
-from edp.spec import UserError
-from sweeps.commands.console import err, load, out, print_json
+from sweeps.commands.console import LIBRARIES, busy, err, out, print_json
 from sweeps.commands.options import RUNS, Json, Name, Storage, TrackingUri, name_and_point, named
 from sweeps.commands.options import Point as PointName
-from sweeps.commands.stopping import going_on_with
-from sweeps.config.loading import write_yaml
-from sweeps.run.progress import Progress
-from sweeps.store.lock import driver_lock
+from sweeps.engine.progress import Progress
 from sweeps.text.columns import auc_cell, epsilon_cells, epsilon_heads, epsilon_legend, ser_cell
-from sweeps.text.figures import LABELS_PUBLIC, epsilon_text, labels_field, measured
+from sweeps.text.figures import LABELS_PUBLIC, epsilon_text
 from sweeps.text.terminal import figures_table, fitting, print_line
-from sweeps.tracking.run_tags import environment_tags, flat, trial_tags
-from trainables.config import TrialSpec
-from trainables.records.epochs import read_ledger
-from trainables.records.files import atomic_write, read_json
-from trainables.records.job import TrialError, TrialJob, TrialStopped
-from trainables.records.pareto import Metrics, deciding
-
-if TYPE_CHECKING:
-    from sweeps.run.prepare import Prepared
-    from sweeps.store.records import Point
-    from sweeps.store.sweep import Sweep
-    from sweeps.tracking.job_run import JobRun
-    from sweeps.tracking.tracker import Tracker
-    from trainables.workers.client import OnEpoch
+from trainables.records.pareto import deciding
 
 
 def confirm_command(
@@ -56,7 +34,9 @@ def confirm_command(
     as_json: Json = False,
 ) -> None:
     """Train the front, or one point, again with new seeds, and show means and 95 % intervals of its figures."""
-    load("sweeps.commands.finish")
+    with busy(LIBRARIES):
+        from sweeps.engine.jobs.confirm import confirm
+
     name, point = name_and_point(storage, name, point)
     sweep, progress = named(storage, name), Progress(err)
     with progress.doing("preparing the trainings"):
@@ -67,250 +47,6 @@ def confirm_command(
         print_confirmation(document, out)
     if document["failures"]:
         raise typer.Exit(1)
-
-
-def confirm(
-    sweep: Sweep, seeds: int, progress: Progress, tracking_uri: str | None = None, named: str | None = None
-) -> dict[str, Any]:
-    """Train every point of the front, or the named point, once with each new seed, and measure it as the sweep did.
-
-    Trainings of earlier calls are kept: a call goes on where another stopped, and more seeds add trainings.
-
-    Args:
-        seeds: number of seeds, at least 2. They are the numbers after the recipe's own seed.
-        tracking_uri: the store, if it has moved since the sweep.
-        named: the point to confirm; None: the front.
-
-    Returns:
-        The document that `edp-sweep confirm --json` prints.
-
-    Raises:
-        UserError: if the sweep has not ended or cannot be confirmed. Nothing was made then.
-        TrialError: if nothing could be trained.
-        SweepStopped: if it was stopped; it names the command that goes on.
-    """
-    from sweeps.results.front import pareto_front
-    from sweeps.results.recommendation import named_point
-
-    record, recipe = sweep.record, sweep.recipe
-    if record.state == "running":
-        way = "" if sweep.state == "running" else f" (its process is gone; go on with: {sweep.command('resume')})"
-        raise UserError(
-            f"name = {sweep.name!r} has not ended, so its front may change; allowed: a sweep that has ended{way}"
-        )
-    search = recipe.search
-    front = pareto_front(sweep.trials(), search.objectives, search.limits)
-    points = front if named is None else [named_point(sweep, named)]
-    if not points:
-        raise UserError(f"name = {sweep.name!r} has no complete trial yet; allowed: a sweep with a front")
-    words = [*([] if named is None else [named]), "--seeds", str(seeds)]
-    again = sweep.command("confirm", *words, tracking_uri=tracking_uri)
-    with driver_lock(sweep.folder, sweep.name), going_on_with(again):
-        return _confirmed(sweep, points, seeds, progress, tracking_uri or record.tracking_uri)
-
-
-def _confirmed(sweep: Sweep, chosen: list[Point], seeds: int, progress: Progress, uri: str) -> dict[str, Any]:
-    """Train the points' missing seeds, write means and ε to MLflow, and return the document."""
-    from sweeps.commands.finish import tell_total
-    from sweeps.results.confirmed import seed_folder
-    from sweeps.results.cost import epsilon_of_sweep
-    from sweeps.results.recommendation import picked_spec
-    from sweeps.store.records import ConfirmedRun
-    from sweeps.tracking.tracker import Tracker
-
-    record, recipe = sweep.record, sweep.recipe
-    jobs = [
-        (point, _seeded(picked_spec(point), recipe.training.seed + k), seed_folder(sweep, point, k))
-        for point in chosen
-        for k in range(1, seeds + 1)
-    ]
-    missing = [job for job in jobs if not (job[2] / "result.json").is_file()]
-    what = f"trial {chosen[0].name}" if len(chosen) == 1 else f"{len(chosen)} points of the front"
-    progress.say(f"{what}, {seeds} seeds: {len(missing)} of {len(jobs)} trainings to do{_estimate(missing)}")
-    tracker = Tracker(uri, record.recipe, sweep.folder.parent / "mlflow-artifacts", progress.say, new=False)
-    try:
-        failures = _train(sweep, missing, tracker, progress) if missing else []
-    except BaseException:
-        # The steps that were taken count in ε. An error of the store must not hide the first error.
-        with suppress(UserError):
-            tell_total(sweep, tracker)
-        raise
-    done = [
-        read_json(folder / "result.json", ConfirmedRun).model_dump() | {"point": point.name}
-        for point, _, folder in jobs
-        if (folder / "result.json").is_file()
-    ]
-    if not done:
-        raise TrialError(f"nothing could be trained: {failures[-1] if failures else 'no result'}")
-    points = [
-        _summary(point, [run for run in done if run["point"] == point.name], recipe.search.objectives)
-        for point in chosen
-    ]
-    for point, found in zip(chosen, points, strict=True):
-        _track(tracker, point, found)
-    tell_total(sweep, tracker)
-    return {
-        "sweep": sweep.name,
-        "seeds": seeds,
-        "objectives": list(recipe.search.objectives),
-        "points": points,
-        "failures": failures,
-        "epsilon_of_sweep_and_confirmation": epsilon_of_sweep(sweep, sweep.trials()),
-        **labels_field(recipe.corpus),
-    }
-
-
-def _estimate(jobs: list[tuple[Point, TrialSpec, Path]]) -> str:
-    """Return the expected time of the jobs, in words, from the seconds that the points' own trainings took."""
-    seconds = sum(point.metrics.get("trial_seconds", math.nan) for point, _, _ in jobs)
-    known = jobs and math.isfinite(seconds)
-    return f", about {timedelta(seconds=round(seconds))} (h:mm:ss) once they run" if known else ""
-
-
-def _seeded(spec: TrialSpec, seed: int) -> TrialSpec:
-    """Return the configuration with another seed."""
-    training = spec.training.model_copy(update={"seed": seed % 2**32})
-    return spec.model_copy(update={"training": training})
-
-
-def _train(sweep: Sweep, jobs: list[tuple[Point, TrialSpec, Path]], tracker: Tracker, progress: Progress) -> list[str]:
-    """Run the trainings, as many at once as the cluster holds, and return the reasons of those that failed."""
-    from sweeps.config.spending import of_training
-    from sweeps.run.prepare import encode_missing, ensure_attack, num_privacy_units, open_corpora
-    from sweeps.run.recorder import Recorder
-    from sweeps.run.resources import placement
-    from sweeps.run.session import ray_session, side_by_side, worker_group
-    from sweeps.run.watch import stall_reporter
-
-    recipe = sweep.recipe
-    base = recipe.baseline()
-    prepared, corpora = open_corpora(base, sweep.cache, sweep.folder, progress.say)
-    recorder, units = Recorder(sweep.folder, base, progress.say), num_privacy_units(base, prepared, corpora)
-    costs = [of_training(spec, units) for _, spec, _ in jobs]
-    recorder.check(costs, f"{len(jobs)} trainings of confirm", [folder for _, _, folder in jobs])
-    with ray_session(sweep.log, progress.say):
-        placed = placement(recipe.training, recipe.resources, recipe.search.model_copy(update={"concurrency": "auto"}))
-        progress.say(f"{placed.line}; Ray's log: {sweep.log}")
-        encode_missing(base, prepared, corpora, progress.say, [spec for _, spec, _ in jobs])
-        with (
-            _between(tracker, sweep, base, prepared) as between,
-            worker_group(sweep, placed, recipe.resources, progress) as workers,
-            stall_reporter(progress, placed.group),
-            ExitStack() as stack,
-        ):
-            ensure_attack(base, prepared, sweep.folder / "shadow", workers.run, progress.epoch)
-            progress.expect(len(jobs), 0, max(spec.training.epochs for _, spec, _ in jobs))
-            shown = stack.enter_context(progress)
-
-            def train(place: int) -> str | None:
-                """Run one training, and return why it failed; None if it did not."""
-                point, spec, folder = jobs[place]
-                shown.trial(place, "running", point.params, called=f"{point.name}, seed {spec.training.seed}")
-                job = TrialJob(spec, prepared.corpus, folder, prepared.attack, prepared.coins)
-                part = f"confirm {point.name}, seed {spec.training.seed}"
-                if (why := recorder.begin("confirm", spec, units=units, folder=folder, part=part)) is not None:
-                    shown.trial(place, "failed", reason=why)
-                    return why
-                try:
-                    with _open(tracker, sweep, point, spec, folder, between.run_id) as tracked:
-                        result = workers.run(job, _show(progress, tracked, place))
-                        tracked.close(spec, folder, result, artifacts=("ledger.json",))
-                except TrialStopped:
-                    raise
-                except TrialError as error:
-                    recorder.end(folder, read_ledger(folder))
-                    shown.trial(place, "failed", reason=str(error))
-                    return f"trial {point.name}, seed {spec.training.seed}: {error}"
-                recorder.end(folder, result.ledger)
-                shown.trial(place, "complete", metrics=result.metrics)
-                found = {"seed": spec.training.seed, "run_id": tracked.run_id, "metrics": result.metrics}
-                with atomic_write(folder / "result.json") as partial:
-                    partial.write_text(json.dumps(found, indent=1))
-                return None
-
-            with side_by_side(workers.at_once()) as threads:
-                failures = [why for why in threads.map(train, range(len(jobs))) if why is not None]
-            between.end({"state": "complete"})
-    return failures
-
-
-def _between(tracker: Tracker, sweep: Sweep, base: TrialSpec, prepared: Prepared) -> JobRun:
-    """Open the parent run of the trainings: that of an earlier call, or a new one.
-
-    They are not children of the sweep's own run, so that these stay its trials.
-    """
-    from sweeps.tracking.job_run import corpus_inputs, open_job
-
-    name = f"{sweep.name} confirm"
-    return open_job(
-        tracker,
-        name,
-        params={},
-        tags={**environment_tags(), "role": "confirmation", "sweep": sweep.name, "state": "running"},
-        parent=sweep.record.run_id,
-        note=f"The front of {sweep.name}, trained again with new seeds, to tell its configurations from luck. "
-        "Means and intervals are the metrics `confirmed_…` of the trials' own runs.",
-        inputs=corpus_inputs(base, prepared.corpus, prepared.shadow, sweep),
-        run_id=tracker.find(sweep.record.run_id, name),
-    )
-
-
-def _show(progress: Progress, tracked: JobRun, place: int) -> OnEpoch:
-    """Return a function that shows and tracks the epochs of the training in row `place`."""
-
-    def on_epoch(epoch: int, metrics: Metrics) -> None:
-        progress.trial_epoch(place, epoch, metrics)
-        tracked.epoch(epoch, metrics)
-
-    return on_epoch
-
-
-def _open(tracker: Tracker, sweep: Sweep, point: Point, spec: TrialSpec, folder: Path, above: str | None) -> JobRun:
-    """Write the configuration of a training, and open its run below `above`."""
-    from sweeps.store.picks import heading_of
-    from sweeps.tracking.job_run import open_job
-
-    heading = heading_of(sweep.name, point.trial, point.epoch, point.run_id)
-    write_yaml(spec, folder / "config.yaml", f"{heading} Trains with: edp-sweep train config.yaml")
-    shown = flat(spec.edp.model_dump(mode="json")) | flat(spec.training.model_dump(mode="json"), "training.")
-    name, parent = f"{sweep.name} confirm {point.name} seed {spec.training.seed}", above or sweep.record.run_id
-    return open_job(
-        tracker,
-        name,
-        params={"trial": point.trial, **shown},
-        tags=trial_tags(sweep.name, spec) | {"role": "confirm", "confirms": point.name},
-        parent=parent,
-        run_id=tracker.find(parent, name),
-    )
-
-
-def _summary(point: Point, runs: list[dict[str, Any]], objectives: tuple[str, ...]) -> dict[str, Any]:
-    """Return a point's part of the document: its figures in the sweep, the means of the new runs, and the runs."""
-    from sweeps.results.confirmed import over_seeds
-
-    found: dict[str, Any] = {}
-    names = [objective.removeprefix("log10_") for objective in objectives]
-    for name in (f"{split}{name}" for name in names for split in ("valid_", "")):
-        trainings = [run["metrics"] for run in runs if name in run["metrics"]]
-        if len(trainings) > 1:
-            found[name] = {"of_sweep": point.metrics.get(name, math.nan), **vars(over_seeds(trainings, name))}
-    kept = [{"seed": run["seed"], "run_id": run["run_id"], **measured(run["metrics"])} for run in runs]
-    return {**point.public(), "name": point.name, "confirmed": found, "runs": kept}
-
-
-def _track(tracker: Tracker, point: Point, found: dict[str, Any]) -> None:
-    """Write the means to the run of the point's own trial."""
-    from sweeps.tracking.tracker import Figures
-
-    if point.run_id is None or not found["confirmed"]:
-        return
-    metrics = {
-        f"confirmed_{name}{suffix}": values[key]
-        for name, values in found["confirmed"].items()
-        for key, suffix in (("mean", ""), ("lower", "_lower"), ("upper", "_upper"))
-    }
-    tracker.log(point.run_id, Figures(metrics, point.epoch))
-    tracker.tag(point.run_id, {"confirmed_seeds": str(len(found["runs"]))})
 
 
 def print_confirmation(document: dict[str, Any], console: Console) -> None:

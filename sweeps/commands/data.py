@@ -17,7 +17,7 @@ from pydantic import ValidationError
 from edp.spec import UserError
 from sweeps.commands.console import busy, err, out, print_json
 from sweeps.commands.options import FILE, PATH, Json
-from sweeps.run.progress import shown
+from sweeps.engine.progress import shown
 from sweeps.text.errors import one_line, suggestion
 from sweeps.text.paths import as_path, is_printed, output
 from sweeps.text.terminal import print_line

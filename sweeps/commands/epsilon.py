@@ -19,10 +19,9 @@ from edp.sampling import steps_at_rate
 from edp.spec import EDPSpec, UserError
 from sweeps.commands.console import err, out, print_json
 from sweeps.commands.options import PATH, Json, Set, Trials, with_trials
-from sweeps.commands.release import at_target, private_sizes
 from sweeps.config.choice import chosen_in
 from sweeps.config.loading import load_recipe
-from sweeps.run.progress import shown_each
+from sweeps.engine.progress import shown_each
 from sweeps.text.errors import one_line
 from sweeps.text.figures import (
     LABELS_PUBLIC,
@@ -178,6 +177,8 @@ def _price(name: str, overrides: list[str], as_json: bool) -> None:
         UserError: without a target ε, or if no noise meets it.
     """
     from sweeps.config.spending import of_training, together  # imports the accountants
+    from sweeps.config.target_epsilon import at_target
+    from sweeps.engine.prepare import private_sizes  # imports Ray
 
     recipe = load_recipe(name, overrides)[1]
     if recipe.edp.epsilon is None:

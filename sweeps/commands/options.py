@@ -125,8 +125,8 @@ def named(storage: Path, name: str | None, *, with_end: bool = True) -> Sweep:
         print_line(err, f"no name given: {found.name}, the newest sweep in {storage}")
     if with_end and _lacks_its_end(found):
         with busy(f"the process of {found.name} has died: writing the sweep's end"):
-            from sweeps.commands.finish import write_missing_end
-            from sweeps.run.progress import Progress
+            from sweeps.engine.finish import write_missing_end
+            from sweeps.engine.progress import Progress
 
             write_missing_end(found, Progress(err))
     return found

@@ -24,10 +24,9 @@ from sweeps.commands.options import (
     named,
     with_trials,
 )
-from sweeps.commands.release import release_chosen, run_proxy
 from sweeps.commands.status import print_sweep, sweep_document
 from sweeps.config.loading import load_recipe, read_yaml, recipe_names, recipe_text
-from sweeps.run.progress import Progress
+from sweeps.engine.progress import Progress
 from sweeps.store.lock import is_free
 from sweeps.store.storage import share_storage, train_line
 from sweeps.text.paths import folder_name, output
@@ -99,7 +98,8 @@ def run_command(
                 raise UserError(f"--{option.replace('_', '-')}: {recipe} is no corpus; allowed: --set KEY=VALUE")
     plan = load_recipe(recipe, overrides)[1].search.plan  # a wrong recipe is refused before the slow imports
     with busy(LIBRARIES):
-        from sweeps.commands.start import start_sweep
+        from sweeps.engine.jobs.release import run_proxy
+        from sweeps.engine.jobs.search import start_sweep
         from sweeps.store.sweep import Sweep
 
     if shared:
@@ -170,7 +170,8 @@ def resume_command(
 ) -> None:
     """Go on with a sweep that was stopped, whatever stopped it, and with the release that it chooses for."""
     with busy(LIBRARIES):
-        from sweeps.commands.start import resume_sweep
+        from sweeps.engine.jobs.release import release_chosen
+        from sweeps.engine.jobs.search import resume_sweep
         from sweeps.store.plans import plan_of
 
     progress = Progress(err)

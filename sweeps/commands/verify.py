@@ -88,8 +88,8 @@ def verify_with_bar(spec: TrialSpec, seconds: float | None = None) -> dict[str, 
         UserError: for a configuration that cannot be verified, or would take longer than the time limit.
         TrialError: for one that cannot be trained.
     """
-    from sweeps.run.frozen_states import ensure_states
-    from sweeps.run.prepare import check_encoders
+    from sweeps.engine.frozen_states import ensure_states
+    from sweeps.engine.prepare import check_encoders
     from trainables.features.encoding import encode
     from trainables.training.process import alone
     from trainables.training.verification import verify

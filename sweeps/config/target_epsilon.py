@@ -16,7 +16,7 @@ from edp.accounting.epsilon import epsilon
 from edp.ledger import Ledger, planned_ledger
 from edp.sampling import steps_per_epoch
 from edp.spec import UserError
-from sweeps.config.recipe import Recipe
+from sweeps.config.recipe import Recipe, example_params
 from sweeps.config.space import PAPER_SPACE
 from sweeps.text.errors import one_line
 from sweeps.text.figures import epsilon_digits
@@ -122,3 +122,18 @@ def resolve(recipe: Recipe, params: dict[str, Any], units: int) -> ResolvedTrial
         if cost > budget:
             raise BudgetExceeded(budget, params, cost)
     return ResolvedTrial(params, spec)
+
+
+def at_target(recipe: Recipe, units: int) -> TrialSpec:
+    """Return a trial of the space's first values, with the noise for the recipe's `edp.epsilon`.
+
+    Args:
+        units: training utterances of the corpus, or users if they are the unit.
+
+    Raises:
+        UserError: if no noise meets the target.
+    """
+    try:
+        return resolve(recipe, example_params(recipe) | {"epsilon": recipe.edp.epsilon}, units).spec
+    except ConfigurationRefused as refusal:
+        raise UserError(f"edp.epsilon: {refusal}") from None

@@ -1,1 +1,1 @@
-"""Trained models in MLflow's registry, and the code that serves them. Must not import commands."""
+"""Trained models in MLflow's registry, and the code that serves them. Must not import the engine."""

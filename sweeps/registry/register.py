@@ -20,10 +20,10 @@ from sweeps.registry.bundle import answering, quiet, save
 from sweeps.registry.card import model_card, privacy_tags
 from sweeps.results.cost import choice_of, epsilon_of_sweep
 from sweeps.results.recommendation import picked_spec
-from sweeps.run.prepare import locate
 from sweeps.store import journal
 from sweeps.store.picks import Pick
 from sweeps.store.plans import plan_of
+from sweeps.store.prepared import locate
 from sweeps.store.records import Point
 from sweeps.store.sweep import Sweep
 from sweeps.text.paths import check_model_name

@@ -65,7 +65,7 @@ class SweepRecord(Frozen):
     study: str | None = None
     """The study's name, if MLflow's run of the sweep is not the first one, after which a shared study is named."""
     schema_only: Annotated[dict[str, Any], AfterValidator(_numbers)] | None = None
-    """Metrics of the schema alone (`sweeps.run.schema_only`); None if it has no text."""
+    """Metrics of the schema alone (`sweeps.engine.schema_only`); None if it has no text."""
     error: str | None = None
     end_due: bool = False
     """True from the start of a driver until MLflow has the sweep's end. If the driver has died, the end is missing."""

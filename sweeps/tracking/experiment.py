@@ -31,7 +31,7 @@ for _chatty in ("mlflow", "alembic"):  # they log a line for each of dozens of m
     logging.getLogger(_chatty).setLevel(logging.WARNING)
 logging.getLogger("mlflow.store.db.utils").setLevel(logging.CRITICAL)  # tracebacks of errors that we report in a line
 
-# By default MLflow waits for minutes in each call. `sweeps.commands.finish` resends what the store did not take.
+# By default MLflow waits for minutes in each call. `sweeps.engine.finish` resends what the store did not take.
 for _name, _value in (("MAX_RETRIES", "1"), ("TIMEOUT", "10"), ("BACKOFF_FACTOR", "1")):
     os.environ.setdefault(f"MLFLOW_HTTP_REQUEST_{_name}", _value)
 

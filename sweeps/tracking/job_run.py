@@ -144,7 +144,7 @@ class JobRun:
     def end(self, tags: Mapping[str, str], status: str = "FINISHED") -> None:
         """Set the run's last tags, `state` among them, and end it: FINISHED, FAILED or KILLED.
 
-        A trial's run that lacks something is left RUNNING: `sweeps.commands.finish` sends it again.
+        A trial's run that lacks something is left RUNNING: `sweeps.engine.finish` sends it again.
         """
         self.flush(tags)
         if self.whole or self._trial is None:

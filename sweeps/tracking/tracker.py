@@ -62,7 +62,7 @@ class Figures:
 class Tracker:
     """A writer of the runs of one experiment.
 
-    A failed call is counted and reported once, and `sweeps.commands.finish` resends its content. The study and the
+    A failed call is counted and reported once, and `sweeps.engine.finish` resends its content. The study and the
     sweep's folder are the truth, so a store that is away for an hour must not end a sweep.
 
     Args:

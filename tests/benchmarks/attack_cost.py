@@ -25,7 +25,8 @@ from rich.console import Console
 
 from edp.ledger import Ledger
 from sweeps.config.loading import load_recipe
-from sweeps.run.prepare import encode_missing, locate, read_missing
+from sweeps.engine.prepare import encode_missing, read_missing
+from sweeps.store.prepared import locate
 from tests.benchmarks.machine import machine, versions
 from trainables.features.encoded_corpus import EncodedCorpus
 from trainables.measure.attacks.shadow import fit_attack, save_attack

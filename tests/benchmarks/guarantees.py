@@ -94,7 +94,8 @@ def _train(
     """One training and its test figures; on both splits there is no validation SER."""
     from sweeps.config.space import bound_combinations
     from sweeps.config.target_epsilon import resolve
-    from sweeps.run.prepare import encode_missing, locate, read_missing
+    from sweeps.engine.prepare import encode_missing, read_missing
+    from sweeps.store.prepared import locate
     from trainables.features.encoded_corpus import EncodedCorpus
     from trainables.records.epochs import read_curve
     from trainables.records.job import TrialJob

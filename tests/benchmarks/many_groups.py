@@ -26,7 +26,7 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from edp.ledger import Ledger
 from sweeps.config.parts import ResourcesSpec, SearchSpec
-from sweeps.run.resources import placement
+from sweeps.engine.resources import placement
 from tests.benchmarks.machine import machine, versions
 from tests.support.tiny import spec
 from tests.support.waiting import wait_for

@@ -29,14 +29,15 @@ import ray
 from rich.console import Console
 
 from edp.ledger import Ledger
-from sweeps.commands.finish import finish
 from sweeps.config.loading import load_recipe
-from sweeps.run.prepare import encode_missing, locate, read_missing
-from sweeps.run.progress import Progress
-from sweeps.run.resources import TUNE_CPUS, placement
-from sweeps.run.session import Workers
-from sweeps.run.study import open_study
-from sweeps.run.trials import run_trials
+from sweeps.engine.finish import finish
+from sweeps.engine.prepare import encode_missing, read_missing
+from sweeps.engine.progress import Progress
+from sweeps.engine.resources import TUNE_CPUS, placement
+from sweeps.engine.session import Workers
+from sweeps.engine.study import open_study
+from sweeps.engine.trials import run_trials
+from sweeps.store.prepared import locate
 from sweeps.store.records import SweepRecord
 from sweeps.store.settings import digests_of
 from sweeps.store.storage import default_tracking_uri

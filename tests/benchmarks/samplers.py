@@ -29,8 +29,8 @@ from sweeps.config.initial_points import fitted, under_sampler_names
 from sweeps.config.parts import SearchSpec, objective_values
 from sweeps.config.recipe import Recipe
 from sweeps.config.space import Dimension, ask
+from sweeps.engine.study import sampler
 from sweeps.results.earlier import best_first
-from sweeps.run.study import sampler
 from sweeps.store.sweep import Sweep
 from tests.benchmarks.machine import machine, versions
 from trainables.records.pareto import deciding, hypervolume

@@ -46,7 +46,8 @@ def main(words: Sequence[str]) -> None:
 def child(what: str, size: int, folder: Path) -> dict[str, float]:
     """Encodes the corpus of `size` utterances below `folder`, or trains on it for an epoch."""
     from sweeps.config.loading import load_recipe
-    from sweeps.run.prepare import encode_missing, locate, read_missing
+    from sweeps.engine.prepare import encode_missing, read_missing
+    from sweeps.store.prepared import locate
 
     settings = [f"corpus.utterances={size}", "training.workers=1", "training.epochs=1"]
     _, recipe = load_recipe("quickstart_paper", settings)

@@ -27,8 +27,9 @@ import torch.distributed as dist
 from sweeps.config.loading import load_recipe
 from sweeps.config.recipe import Recipe
 from sweeps.config.target_epsilon import resolve
-from sweeps.run.frozen_states import ensure_states
-from sweeps.run.prepare import encode_missing, locate, read_missing
+from sweeps.engine.frozen_states import ensure_states
+from sweeps.engine.prepare import encode_missing, read_missing
+from sweeps.store.prepared import locate
 from tests.benchmarks.machine import machine, versions
 from trainables.config import BERTSpec, TrialSpec
 from trainables.corpora import load_corpus

@@ -46,8 +46,8 @@ from sweeps.config.parts import objective_values
 from sweeps.config.recipe import Recipe
 from sweeps.config.space import ask
 from sweeps.config.target_epsilon import planned
-from sweeps.run.early_stopping import Stopper
-from sweeps.run.study import enqueue_initial_points, sampler, set_outcome
+from sweeps.engine.early_stopping import Stopper
+from sweeps.engine.study import enqueue_initial_points, sampler, set_outcome
 from sweeps.text.paths import make_folder, output
 from sweeps.text.terminal import print_line
 from tests.benchmarks.timing import end_with_parent

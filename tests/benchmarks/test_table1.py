@@ -214,7 +214,7 @@ def test_a_row_that_is_stopped_says_the_command_that_goes_on_with_all_of_it(
     def ctrl_c(*args: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("sweeps.commands.start.encode_missing", ctrl_c)
+    monkeypatch.setattr("sweeps.engine.jobs.search.encode_missing", ctrl_c)
     words = ["--row", "clc_communication", "--trials", "2", "--seeds", "3", "--utterances", "400"]
     words += ["--part", "mechanism"]
     words += ["--output", str(tmp_path / "table"), "--report", "--storage", str(tmp_path / "runs")]

@@ -17,8 +17,8 @@ from mlflow.tracking import MlflowClient
 from dashboards.report.chosen import Curve, logarithmic, roc_svg
 from dashboards.report.page import write_report
 from edp.spec import UserError
-from sweeps.commands.pick import Wanted, keep
 from sweeps.config.loading import load_recipe, recipe_names, recipe_text, write_yaml
+from sweeps.registry.pick import Wanted, keep
 from sweeps.results.account import accounts
 from sweeps.results.cost import epsilon_of_sweep
 from sweeps.results.front import pareto_front

@@ -17,7 +17,7 @@ from dashboards.pareto.selection import free_file
 from dashboards.pareto.source import Source
 from dashboards.pareto.style import varies
 from dashboards.pareto.view import drawn_interval, view_of
-from sweeps.commands.pick import Wanted, keep
+from sweeps.registry.pick import Wanted, keep
 from sweeps.store.sweep import Sweep
 from tests.support.synthetic import sweep_of
 

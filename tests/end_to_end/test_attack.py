@@ -17,9 +17,9 @@ import yaml
 from mlflow.tracking import MlflowClient
 from rich.console import Console
 
-from sweeps.commands.attack_models import train_references
-from sweeps.commands.attack_target import find_target
 from sweeps.config.parts import ResourcesSpec
+from sweeps.engine.jobs.attack_models import train_references
+from sweeps.engine.jobs.attack_target import find_target
 from tests.conftest import TINY_RECIPE, Command
 from tests.support.tiny import corpus, spec
 from trainables.features.encoded_corpus import EncodedCorpus

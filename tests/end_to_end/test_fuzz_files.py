@@ -22,7 +22,7 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from sweeps.run.prepare import locate
+from sweeps.store.prepared import locate
 from tests.support.fuzzing import EXAMPLES, Ended, fenced, run_line, tally, tried
 from tests.support.synthetic import sweep_of
 from trainables.measure.attacks.roc import measure

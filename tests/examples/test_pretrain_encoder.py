@@ -12,7 +12,8 @@ import pytest
 import torch
 
 from edp.spec import UserError
-from sweeps.run.prepare import encode_missing, locate, read_missing
+from sweeps.engine.prepare import encode_missing, read_missing
+from sweeps.store.prepared import locate
 from tests.support.encoder_folders import make_encoder
 from tests.support.frozen_heads import model_spec, trial_spec
 from tests.support.public import CORPORA, write_corpora

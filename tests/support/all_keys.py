@@ -42,8 +42,8 @@ CHANGED_BY: dict[str, set[str]] = {
 
 def all_keys(folder: Path, trial: dict[str, Any] = TRIAL) -> dict[str, str]:
     """Return every key of a trial, by name."""
-    from sweeps.commands.attack_run import _reference_key
-    from sweeps.run.prepare import locate
+    from sweeps.engine.jobs.attack import _reference_key
+    from sweeps.store.prepared import locate
     from trainables.config import TrialSpec
     from trainables.corpora import corpus_digest
     from trainables.training.checkpoint import spec_key

@@ -18,8 +18,8 @@ import ray
 from ray.cluster_utils import Cluster
 
 from sweeps.config.parts import ResourcesSpec, SearchSpec
-from sweeps.run.resources import placement
-from sweeps.run.watch import wanted
+from sweeps.engine.resources import placement
+from sweeps.engine.watch import wanted
 from tests.support.tiny import spec
 from tests.support.waiting import wait_for
 from trainables.corpora import load_corpus

@@ -11,8 +11,8 @@ import torch
 from mlflow.pyfunc import PyFuncModel
 
 from edp.spec import EDPSpec
+from sweeps.engine.frozen_states import ensure_states
 from sweeps.registry.register import Registered, register
-from sweeps.run.frozen_states import ensure_states
 from sweeps.tracking.tracker import Tracker
 from tests.support.encoder_folders import make_encoder
 from trainables.config import (

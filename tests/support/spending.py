@@ -9,7 +9,7 @@ from edp.ledger import Ledger
 from sweeps.config.loading import load_recipe, write_yaml
 from sweeps.config.recipe import example_params
 from sweeps.config.target_epsilon import planned, resolve
-from sweeps.run.recorder import Recorder
+from sweeps.engine.recorder import Recorder
 from sweeps.store.corpora import keep_corpora
 from sweeps.store.picks import Origin, write_origin
 from trainables.config import TrialSpec

@@ -14,11 +14,11 @@ from rich.console import Console
 from edp.ledger import Ledger
 from sweeps.config.loading import load_recipe
 from sweeps.config.recipe import Recipe
-from sweeps.run.driver import Driver
-from sweeps.run.prepare import locate
-from sweeps.run.progress import Progress
-from sweeps.run.study import open_study
-from sweeps.run.trial import Suggestion
+from sweeps.engine.driver import Driver
+from sweeps.engine.progress import Progress
+from sweeps.engine.study import open_study
+from sweeps.engine.trial import Suggestion
+from sweeps.store.prepared import locate
 from sweeps.store.records import SweepRecord
 from sweeps.store.settings import digests_of
 from sweeps.store.sweep import Sweep

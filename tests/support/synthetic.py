@@ -13,12 +13,12 @@ from rich.console import Console
 
 from edp.accounting.tradeoff import Gaussian
 from edp.ledger import Ledger
-from sweeps.commands.finish import finish
 from sweeps.config.loading import load_recipe
 from sweeps.config.recipe import Recipe
 from sweeps.config.target_epsilon import planned
-from sweeps.run.progress import Progress
-from sweeps.run.recorder import Recorder
+from sweeps.engine.finish import finish
+from sweeps.engine.progress import Progress
+from sweeps.engine.recorder import Recorder
 from sweeps.store.records import SweepRecord
 from sweeps.store.settings import digests_of
 from sweeps.store.storage import default_tracking_uri

@@ -67,7 +67,7 @@ def table1(
         )
     known = known or Result([], [])
     if name is not None:
-        from sweeps.run.progress import Progress
+        from sweeps.engine.progress import Progress
         from tests.benchmarks.table1.row import Run, check, measure
 
         words = ["--row", name]

@@ -18,15 +18,15 @@ from typing import Any
 
 import torch
 
-from sweeps.commands.attack_run import attack
-from sweeps.commands.attack_target import find_target
-from sweeps.commands.release import release, run_proxy, searched
-from sweeps.commands.stopping import going_on_with
 from sweeps.config.loading import load_config, load_recipe
+from sweeps.engine.jobs.attack import attack
+from sweeps.engine.jobs.attack_target import find_target
+from sweeps.engine.jobs.release import release, run_proxy, searched
+from sweeps.engine.prepare import check_encoders
+from sweeps.engine.progress import Progress
 from sweeps.results.front import pareto_front
-from sweeps.run.prepare import check_encoders
-from sweeps.run.progress import Progress
 from sweeps.store.sweep import Sweep
+from sweeps.text.signals import going_on_with
 from tests.benchmarks.machine import machine, versions
 from tests.benchmarks.table1.points import (
     EPSILONS,

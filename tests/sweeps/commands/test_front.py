@@ -14,10 +14,10 @@ from rich.console import Console
 from dashboards.report.page import write_report
 from sweeps.commands.confirm import print_confirmation
 from sweeps.commands.front import print_front
-from sweeps.commands.pick import Wanted, keep
 from sweeps.commands.status import print_sweep
 from sweeps.config.loading import load_recipe
 from sweeps.config.target_epsilon import planned
+from sweeps.registry.pick import Wanted, keep
 from sweeps.results.cost import epsilon_of_sweep
 from sweeps.results.front import pareto_front
 from sweeps.store.records import Point

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from edp.spec import UserError
-from sweeps.commands.train import _choice
 from sweeps.config.choice import GIVEN, chosen_in, chosen_on, holds_for
 from sweeps.config.parts import Objective, SearchSpec
+from sweeps.engine.jobs.train import _choice
 from sweeps.registry.card import model_card, privacy_tags
 from sweeps.store.picks import Origin
 from tests.support import studies, writers

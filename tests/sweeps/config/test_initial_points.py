@@ -12,7 +12,7 @@ from sweeps.config.loading import load_recipe
 from sweeps.config.recipe import Recipe
 from sweeps.config.space import ask
 from sweeps.config.target_epsilon import planned, resolve
-from sweeps.run.study import enqueue_initial_points, sampler
+from sweeps.engine.study import enqueue_initial_points, sampler
 from trainables.corpora import load_corpus
 
 

@@ -13,7 +13,7 @@ from pydantic import BaseModel
 from edp.spec import UserError
 from sweeps.config.loading import load_recipe
 from sweeps.config.recipe import Recipe
-from sweeps.run.prepare import locate
+from sweeps.store.prepared import locate
 from trainables.config import BERTSpec, CLCSpec
 
 

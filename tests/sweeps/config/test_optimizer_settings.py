@@ -10,7 +10,7 @@ import yaml
 from edp.spec import UserError
 from sweeps.config.loading import as_yaml, load_recipe
 from sweeps.config.space import bound_combinations
-from sweeps.run.prepare import shadow_trial
+from sweeps.store.prepared import shadow_trial
 from tests.benchmarks.methods import training_spec
 from trainables.config import TrainingSpec
 from trainables.training.references import reference_spec

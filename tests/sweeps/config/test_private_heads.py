@@ -10,8 +10,8 @@ from sweeps.config.parts import StopSpec
 from sweeps.config.recipe import Recipe
 from sweeps.config.space import bound_combinations
 from sweeps.config.target_epsilon import schedule_of
-from sweeps.run.early_stopping import Stopper
-from sweeps.run.prepare import shadow_trial
+from sweeps.engine.early_stopping import Stopper
+from sweeps.store.prepared import shadow_trial
 from tests.support.real_data import real_corpus
 from trainables.config import BERTSpec
 from trainables.corpora import load_corpus

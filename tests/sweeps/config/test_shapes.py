@@ -13,7 +13,7 @@ from sweeps.config.loading import load_recipe
 from sweeps.config.recipe import Recipe
 from sweeps.config.space import ask, bound_combinations
 from sweeps.config.target_epsilon import ConfigurationRefused, planned, resolve
-from sweeps.run.study import enqueue_initial_points
+from sweeps.engine.study import enqueue_initial_points
 
 EXAMPLES = 1_350
 BESIDE = (

@@ -21,9 +21,9 @@ import torch
 import yaml
 
 from sweeps.config.loading import as_yaml
+from sweeps.engine.frozen_states import ensure_states
 from sweeps.registry.bundle import quiet
 from sweeps.registry.register import register
-from sweeps.run.frozen_states import ensure_states
 from sweeps.tracking.tracker import Tracker
 from tests.support.encoder_folders import make_encoder
 from tests.support.registering import MODELS, frozen

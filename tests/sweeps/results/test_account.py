@@ -17,8 +17,8 @@ from edp.accounting.gaussian import gaussian_epsilon, gaussian_mu
 from edp.ledger import Ledger
 from sweeps.config.spending import Spending, together
 from sweeps.config.target_epsilon import planned
+from sweeps.engine.recorder import Recorder
 from sweeps.results.account import CorpusAccount, accounts
-from sweeps.run.recorder import Recorder
 from sweeps.store.journal import release
 from sweeps.store.picks import Origin
 from tests.support import studies, writers

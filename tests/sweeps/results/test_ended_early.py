@@ -14,11 +14,11 @@ from rich.console import Console
 
 from dashboards.report.page import write_report
 from edp.accounting.epsilon import epsilon
-from sweeps.commands.finish import finish
 from sweeps.config.target_epsilon import planned
+from sweeps.engine.finish import finish
+from sweeps.engine.progress import Progress
 from sweeps.registry.card import privacy_tags
 from sweeps.results.frames import epochs_frame
-from sweeps.run.progress import Progress
 from sweeps.store.study import read_study
 from sweeps.store.sweep import Sweep
 from sweeps.text.figures import epsilon_text

@@ -13,9 +13,9 @@ from dashboards.pareto.data import snapshot
 from dashboards.pareto.scatter import scatter
 from dashboards.report.page import write_report
 from edp.spec import UserError
-from sweeps.commands.pick import Wanted, pick_point
 from sweeps.commands.run import next_steps
 from sweeps.config.loading import load_config, load_recipe
+from sweeps.registry.pick import Wanted, pick_point
 from sweeps.results.cost import cost_line, epsilon_of_sweep
 from sweeps.results.headline import configuration_of, headline, private_configuration
 from sweeps.store.picks import Origin, write_origin

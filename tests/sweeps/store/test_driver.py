@@ -10,8 +10,8 @@ import pytest
 
 from edp.ledger import Ledger
 from edp.spec import UserError
-from sweeps.commands.pick import pick
 from sweeps.commands.run import next_steps
+from sweeps.registry.pick import pick
 from sweeps.store.lock import driver_lock
 from sweeps.store.storage import train_line
 from sweeps.store.sweep import Sweep

@@ -13,8 +13,8 @@ import pytest
 from edp.accounting.gaussian import gaussian_epsilon, gaussian_mu
 from edp.ledger import Ledger
 from sweeps.config.target_epsilon import planned
+from sweeps.engine.recorder import Recorder
 from sweeps.results.account import CorpusAccount, accounts
-from sweeps.run.recorder import Recorder
 from sweeps.store.journal import Release, read_journal, write
 from tests.conftest import Command
 from tests.support.spending import EXAMPLES, spec_of, training

@@ -14,9 +14,9 @@ from optuna.exceptions import StorageInternalError
 from edp.ledger import Ledger
 from edp.spec import UserError
 from sweeps.config.target_epsilon import ConfigurationRefused, planned
+from sweeps.engine import driver
+from sweeps.engine.study import open_study, requeue_interrupted, tell_refusal
 from sweeps.results.cost import epsilon_of_sweep
-from sweeps.run import driver
-from sweeps.run.study import open_study, requeue_interrupted, tell_refusal
 from sweeps.store.sqlite_locks import PatientConnection
 from sweeps.store.sweep import Sweep
 from tests.support.studies import ToldTrials, result, sweep, trials

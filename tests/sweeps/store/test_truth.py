@@ -241,7 +241,7 @@ def test_a_ledger_that_is_not_the_one_that_the_trial_wrote_says_nothing(storage:
 @pytest.mark.slow
 def test_what_an_interrupted_trial_has_executed_counts_before_it_is_asked_for_again(tmp_path: Path) -> None:
     from sweeps.config.target_epsilon import planned
-    from sweeps.run.study import open_study, requeue_interrupted
+    from sweeps.engine.study import open_study, requeue_interrupted
     from tests.support import studies
     from trainables.records.epochs import write_ledger
 

@@ -14,8 +14,8 @@ from rich.console import Console
 
 from dashboards.pareto.data import METRICS, text
 from edp.spec import EDPSpec
-from sweeps.commands.attack_figures import epsilon_figure
 from sweeps.commands.epsilon import _show
+from sweeps.engine.jobs.attack_figures import epsilon_figure
 from sweeps.registry.card import model_card, privacy_tags
 from sweeps.text.columns import epsilon_cells
 from sweeps.text.figures import (

@@ -11,8 +11,9 @@ import pytest
 from edp.spec import EDPSpec
 from sweeps.commands.attack import show_attacks
 from sweeps.commands.console import out
+from sweeps.engine.prepare import encode_missing, read_missing
 from sweeps.registry.card import model_card, privacy_tags
-from sweeps.run.prepare import encode_missing, locate, read_missing
+from sweeps.store.prepared import locate
 from sweeps.text.figures import LABELS_PUBLIC, metrics_line, privacy_statement
 from tests.conftest import Command
 from tests.support.synthetic import sweep_of

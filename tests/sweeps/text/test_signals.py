@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from sweeps.run.session import own_answer
+from sweeps.engine.session import own_answer
 from sweeps.text.signals import Terminated, terminating
 
 INSIDE_RAY = """
@@ -42,7 +42,7 @@ def test_also_inside_a_call_to_ray(sent: str, said: str, own_ray: None) -> None:
 WHILE_RAY_STARTS = """
 import os, signal, sys, threading
 from pathlib import Path
-from sweeps.run.session import ray_session
+from sweeps.engine.session import ray_session
 from sweeps.text.signals import exit_code, stopped_by, terminating
 with terminating():
     threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGTERM)).start()

@@ -12,8 +12,8 @@ import pytest
 from mlflow.tracking import MlflowClient
 from rich.console import Console
 
-from sweeps.commands.start import resume_sweep
-from sweeps.run.progress import Progress
+from sweeps.engine.jobs.search import resume_sweep
+from sweeps.engine.progress import Progress
 from sweeps.store.sweep import Sweep
 from tests.support.synthetic import sweep_of
 

@@ -9,8 +9,8 @@ import pytest
 from rich.console import Console
 
 from edp.spec import UserError
-from sweeps.commands.start import resume_sweep
-from sweeps.run.progress import Progress
+from sweeps.engine.jobs.search import resume_sweep
+from sweeps.engine.progress import Progress
 from tests.support.synthetic import sweep_of
 
 

@@ -10,9 +10,9 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from mlflow.tracking import MlflowClient
 
-from sweeps.commands.finish import finish
+from sweeps.engine.finish import finish
+from sweeps.engine.progress import Progress
 from sweeps.results.front import hollow, pareto_front
-from sweeps.run.progress import Progress
 from sweeps.store.sweep import Sweep
 from sweeps.text.figures import epsilon_cell
 from sweeps.tracking.run_note import run_note

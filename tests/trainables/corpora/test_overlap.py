@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from edp.spec import UserError
-from sweeps.run.prepare import encode_missing, locate, read_missing
+from sweeps.engine.prepare import encode_missing, read_missing
+from sweeps.store.prepared import locate
 from tests.support import tiny, writers
 from tests.support.encoder_folders import make_encoder
 from tests.support.public import CORPORA, seen_encoder, write_corpora

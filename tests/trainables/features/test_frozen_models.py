@@ -25,7 +25,7 @@ from transformers import (
 from edp.spec import UserError
 from sweeps.config.loading import load_recipe
 from sweeps.config.space import bound_combinations
-from sweeps.run.prepare import check_encoders
+from sweeps.engine.prepare import check_encoders
 from tests.support.encoder_folders import (
     FROZEN_KINDS,
     KINDS,

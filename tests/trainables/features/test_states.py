@@ -12,8 +12,8 @@ import torch
 from transformers import AutoModel, T5EncoderModel
 
 from edp.spec import UserError
-from sweeps.run import frozen_states
-from sweeps.run.frozen_states import ensure_states
+from sweeps.engine import frozen_states
+from sweeps.engine.frozen_states import ensure_states
 from tests.support.encoder_folders import FROZEN_KINDS, frozen_spec, make_encoder, make_frozen, tiny_config
 from tests.support.frozen_heads import PRIVATE, PUBLIC, model_spec
 from trainables.config import CorpusSpec

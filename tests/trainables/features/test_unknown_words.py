@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from edp.spec import UserError
-from sweeps.run.prepare import open_corpora
+from sweeps.engine.prepare import open_corpora
 from tests.conftest import Command
 from tests.support.encoder_folders import make_encoder
 from tests.support.tiny import spec

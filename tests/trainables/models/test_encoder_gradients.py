@@ -11,7 +11,7 @@ from transformers import AlbertConfig, LlamaConfig, LlamaForCausalLM, T5Config, 
 
 from edp.per_example import UnsupportedLayer, record_per_example
 from edp.spec import UserError
-from sweeps.run.prepare import check_encoders
+from sweeps.engine.prepare import check_encoders
 from tests.conftest import Command
 from tests.support.encoder_folders import FROZEN_KINDS, KINDS, make_encoder, make_frozen
 from tests.support.gradients import relative

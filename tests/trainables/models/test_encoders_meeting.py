@@ -10,7 +10,7 @@ import torch
 from transformers import PreTrainedConfig
 
 from edp.spec import UserError
-from sweeps.run.prepare import check_encoders
+from sweeps.engine.prepare import check_encoders
 from tests.support.encoder_folders import ARCHITECTURES, make_encoder, tiny_config
 from tests.support.models import spec_of
 from tests.support.tiny import SPEC

@@ -1,0 +1,1 @@
+"""One file for each of search, training, confirmation, release and attack."""

@@ -1,0 +1,219 @@
+"""All attacks on one trained model, with their figures as a JSON document, as metrics and as a page."""
+
+from __future__ import annotations
+
+import functools
+import json
+from typing import Any
+
+from rich.console import Console
+
+from edp.spec import UserError
+from sweeps.config.parts import MAX_REFERENCES
+from sweeps.engine.jobs.attack_figures import write_attack_page
+from sweeps.engine.jobs.attack_models import predictions_of, train_references
+from sweeps.engine.jobs.attack_target import Target, of_point, trained_on
+from sweeps.engine.prepare import encode_missing, open_corpora
+from sweeps.engine.progress import Progress
+from sweeps.engine.recorder import Recorder
+from sweeps.engine.session import ray_session
+from sweeps.results.front import pareto_front
+from sweeps.store.prepared import Prepared
+from sweeps.store.records import Point
+from sweeps.store.sweep import Sweep
+from sweeps.text.figures import labels_field, measured
+from sweeps.text.terminal import command_line, print_line
+from sweeps.tracking.job_run import JobRun
+from sweeps.tracking.store import check_store
+from sweeps.tracking.tracker import Figures, Tracker
+from trainables.config import TrialSpec
+from trainables.config.keys import NO_EFFECT, cache_key, identity
+from trainables.features.encoded_corpus import EncodedCorpus
+from trainables.measure.attacks.auditing import audit, canary_scores
+from trainables.measure.attacks.canary import read_coins
+from trainables.measure.attacks.roc import AttackResult, run_attacks, strongest
+from trainables.measure.measuring import permitted_metrics, privacy_metrics
+from trainables.records.epochs import read_ledger
+from trainables.records.files import atomic_write
+from trainables.training.references import (
+    Arrays,
+    Kind,
+    ReferenceModel,
+    gather_evidence,
+    reference_spec,
+    same_corpus_parts,
+)
+
+PERMITTED = ("gaussian_mu", "permitted_tpr_at_1pct_fpr", "permitted_tpr_at_01pct_fpr")
+"""Names, in the document, of the figures of an audit and of a ledger. Without audit or ledger they are null."""
+
+_SHADOW_SEED = 1_000_003
+"""Added to the seed of the shadow model of the same corpus, whose weights must differ from every reference's."""
+
+
+def attack(target: Target, references: int, kind: Kind, console: Console) -> dict[str, Any]:
+    """Run all attacks on `target`. Reference models that are in the cache are not trained again.
+
+    Write `attacks.json` and `attacks.html` to the target's folder and, if it has an MLflow run, to the run's artifacts.
+
+    Args:
+        references: number of reference models. It is even, because each pair shares the pool.
+        kind: how reference models are trained, see `trainables.training.references.reference_spec`.
+
+    Returns:
+        The document that `edp-sweep attack --json` prints.
+
+    Raises:
+        UserError: if the attacks cannot be run. Nothing was made then.
+        TrialError: if a reference model cannot be trained, or if the audit contradicts the ledger. In the second case
+            the figures are kept.
+    """
+    if not 2 <= references <= MAX_REFERENCES or references % 2:
+        raise UserError(
+            f"--references = {references}: each pair shares the data; allowed: an even number from 2 to "
+            f"{MAX_REFERENCES}"
+        )
+    if target.run_id is not None:
+        check_store(target.tracking_uri)
+    say = functools.partial(print_line, console)
+    prepared, corpora = open_corpora(target.spec, target.sweep.cache, target.sweep.folder, say)
+    if not prepared.attack.is_file():
+        raise UserError(f"run = {target.name}: its shadow attack {prepared.attack} is gone; allowed: train it again")
+    with ray_session(target.sweep.log, say):
+        encode_missing(target.spec, prepared, corpora, say)
+        return attack_in_session(target, prepared, references, kind, console)
+
+
+def attack_in_session(
+    target: Target,
+    prepared: Prepared,
+    references: int,
+    kind: Kind,
+    console: Console,
+    tracker: Tracker | None = None,
+) -> dict[str, Any]:
+    """Run all attacks in a Ray session whose corpora are encoded.
+
+    Args:
+        tracker: writes to the target's run; None: one is opened.
+    """
+    corpus, seed = EncodedCorpus.open(prepared.corpus), target.spec.corpus.seed
+    if not all(map(len, same_corpus_parts(corpus, seed))):
+        raise UserError(
+            f"corpus = {target.spec.corpus.name}: its test split has {corpus.size('test')} utterances, and a shadow "
+            "model is trained on a quarter of it; allowed: 4 or more different utterances"
+        )
+    # Only `own` references are trained as long as the model. All trials of a sweep share those without privacy.
+    compared = (target.again or target.spec) if kind == "own" else target.spec
+    folder = target.sweep.cache / f"references-{_reference_key(compared, prepared, kind)}"
+    reference_models = [
+        ReferenceModel(reference_spec(compared, kind, k), prepared.corpus, folder / f"{k}.npz", k)
+        for k in range(references)
+    ]
+    shadow_folder = target.sweep.cache / f"references-{_reference_key(target.spec, prepared, 'sgd')}"
+    shadow = ReferenceModel(
+        reference_spec(target.spec, "sgd", _SHADOW_SEED), prepared.corpus, shadow_folder / "same_corpus.npz", None
+    )
+    if any(not model.output.is_file() for model in (*reference_models, shadow)):
+        how = "without privacy" if kind == "sgd" else "as the attacked model, and without a ledger"
+        models = f"{references} reference models, trained {how}, and a shadow model"
+        part = f"{models}; their losses are kept, not their weights"
+        recorder = Recorder(target.sweep.folder, target.spec, functools.partial(print_line, console))
+        recorder.begin("attack", reference_spec(target.spec, "sgd", 0), part=part)
+    train_references([*reference_models, shadow], target.resources, console)
+    seen = predictions_of(target.spec, prepared.corpus, target.folder / "model.pt", target.resources)
+    references_of = [model.output for model in reference_models]
+    results = run_attacks(gather_evidence(seen, references_of, prepared.attack, shadow.output, corpus, seed))
+    document = _document(target, prepared, seen, results, reference_models, kind)
+    _keep(target, document, results, tracker)
+    return document
+
+
+def not_attacked(sweep: Sweep) -> list[Point]:
+    """Return the points of the front that were not attacked yet; [] if the recipe asks for no attacks."""
+    recipe = sweep.recipe
+    search = recipe.search
+    front = pareto_front(sweep.trials(), search.objectives, search.limits) if recipe.attacks.at_end else []
+    return [point for point in front if not (point.folder / "attacks.json").is_file()]
+
+
+def attack_front(sweep: Sweep, prepared: Prepared, tracker: Tracker, progress: Progress) -> None:
+    """Attack the points that `not_attacked` returns, in a Ray session. An MLflow store that fails is reported only."""
+    how_many = sweep.recipe.attacks.references
+    for point in not_attacked(sweep):
+        target, before = of_point(sweep, point, tracker.uri), tracker.failures
+        found = attack_in_session(target, prepared, how_many, "sgd", progress.console, tracker)
+        best = next(one for one in found["attacks"] if one["name"] == found["strongest"])
+        progress.say(f"attacked trial {point.name}: strongest {best['name']}, AUC {best['auc']:.3f}")
+        if tracker.failures > before:
+            again = command_line("attack", target.name, storage=sweep.folder.parent)
+            progress.say(f"MLflow lacks this attack's figures; when it answers again, send them with: {again}")
+
+
+def _reference_key(spec: TrialSpec, prepared: Prepared, kind: Kind) -> str:
+    """Return the cache key of a set of reference models, the same for all trials of a sweep if `kind` is `sgd`."""
+    leave_out = NO_EFFECT | ({"micro_batches"} if kind == "sgd" else set())
+    training = identity(reference_spec(spec, kind, 0).training, leave_out)
+    return cache_key(prepared.corpus.name, spec.model, spec.corpus.seed, training, spec.edp if kind == "own" else None)
+
+
+def _document(
+    target: Target,
+    prepared: Prepared,
+    seen: Arrays,
+    results: list[AttackResult],
+    reference_models: list[ReferenceModel],
+    kind: Kind,
+) -> dict[str, Any]:
+    delta = target.spec.edp.delta
+    ledger = read_ledger(target.folder)
+    audited = None
+    if prepared.coins is not None and "canary_losses" in seen:
+        audited = audit(canary_scores(seen["canary_losses"]), read_coins(prepared.coins), delta)
+    epsilons = privacy_metrics(ledger, delta) if ledger is not None else {}
+    permitted = permitted_metrics(ledger, delta) if ledger is not None else {}
+    return {
+        "run": target.name,
+        "run_id": target.run_id,
+        "trained_on": trained_on(target.folder / "model.pt"),
+        "attacks": [result.document() for result in results],
+        "strongest": strongest(results).name,
+        "references": len(reference_models),
+        "reference_training": kind,
+        "reference_epochs": reference_models[0].spec.training.epochs,
+        "epsilon_audited": audited.epsilon if audited is not None else None,
+        "canaries": audited.canaries if audited is not None else 0,
+        "epsilon": epsilons.get("epsilon"),
+        "epsilon_user": epsilons.get("epsilon_user"),
+        "epsilon_paper": epsilons.get("epsilon_paper"),
+        "formal_guarantee": measured(epsilons)["formal_guarantee"],
+        **{name: permitted.get(name) for name in PERMITTED},
+        "delta": delta,
+        **labels_field(target.spec.corpus),
+        "output": str(target.folder),
+    }
+
+
+def _keep(
+    target: Target, document: dict[str, Any], results: list[AttackResult], tracker: Tracker | None = None
+) -> None:
+    curves = {result.name: {"fpr": result.fpr, "tpr": result.tpr} for result in results}
+    with atomic_write(target.folder / "attacks.json") as partial:
+        partial.write_text(json.dumps(document | {"curves": curves}, indent=1))
+    page = target.folder / "attacks.html"
+    write_attack_page(document, results, page)
+    if target.run_id is None:
+        return
+    if tracker is None:
+        artifacts = target.sweep.folder.parent / "mlflow-artifacts"
+        tracker = Tracker(target.tracking_uri, target.experiment, artifacts, new=False)
+    metrics = {
+        f"attack_{result.name}_{figure}": getattr(result, figure)
+        for result in results
+        for figure in ("auc", "tpr_at_1pct_fpr", "tpr_at_01pct_fpr")
+    }
+    metrics |= {name: document[name] for name in ("epsilon_audited", *PERMITTED) if document[name] is not None}
+    attacked_run = JobRun(tracker, target.run_id, tracker.failures)
+    tracker.log(target.run_id, Figures(metrics, target.epoch))
+    tracker.tag(target.run_id, {"strongest_attack": document["strongest"]})
+    attacked_run.files([target.folder / "attacks.json", page], target.artifacts)

@@ -1,0 +1,274 @@
+"""`edp-sweep train`: train one configuration as a trial does, and measure it; also for the final model."""
+
+from __future__ import annotations
+
+import math
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from edp.spec import UserError
+from sweeps.config.choice import GIVEN, chosen_on, holds_for
+from sweeps.config.loading import load_config, write_yaml
+from sweeps.config.parts import ResourcesSpec, SearchSpec
+from sweeps.config.spending import of_training
+from sweeps.config.target_epsilon import check_batches
+from sweeps.engine.capacity import check_memory
+from sweeps.engine.finish import tell_total
+from sweeps.engine.prepare import check_encoders, encode_missing, ensure_attack, num_privacy_units, open_corpora
+from sweeps.engine.progress import Progress
+from sweeps.engine.recorder import Recorder
+from sweeps.engine.resources import Placement, placement
+from sweeps.engine.session import ray_session, worker_group
+from sweeps.engine.watch import stall_reporter
+from sweeps.registry.register import Registered, register
+from sweeps.results.cost import choice_of, epsilon_of_sweep
+from sweeps.store.corpora import keep_corpora
+from sweeps.store.journal import corpus_of, read_journal, same_utterances
+from sweeps.store.lock import claimed
+from sweeps.store.picks import Origin, Trained, now, origin_of, sweep_named_in, write_origin
+from sweeps.store.plans import private_corpus
+from sweeps.store.prepared import Prepared
+from sweeps.store.storage import chosen_tracking_uri
+from sweeps.store.sweep import Sweep
+from sweeps.text.figures import delta_remark, labels_field, measured
+from sweeps.text.paths import check_model_name, folder_name
+from sweeps.text.secrets import redacted
+from sweeps.tracking.job_run import JobRun, corpus_inputs, open_job
+from sweeps.tracking.run_tags import flat, trial_tags
+from sweeps.tracking.store import check_store
+from sweeps.tracking.tracker import Tracker
+from trainables.config import TrialSpec
+from trainables.corpora.load import check_private
+from trainables.corpora.types import Splits
+from trainables.features.encoded_corpus import EncodedCorpus
+from trainables.records.epochs import read_ledger
+from trainables.records.job import TrialError, TrialJob, TrialResult, TrialStopped
+from trainables.records.pareto import Metrics
+
+
+def train(
+    config: Path,
+    overrides: list[str],
+    *,
+    storage: Path,
+    tracking_uri: str | None,
+    progress: Progress,
+    with_valid: bool = False,
+    model_name: str | None = None,
+    with_encoder: bool = False,
+    alias: str = "candidate",
+    name: str | None = None,
+) -> dict[str, Any]:
+    """Train `config` as a sweep trains a trial, and track it as a run of experiment `train`.
+
+    Args:
+        with_valid: True to train on the validation utterances, too, as the final model does. The test split is not
+            trained on.
+        model_name: name in the registry to register the model under; None: the model is not registered.
+        with_encoder: see `sweeps.registry.register.register`.
+        alias: see `sweeps.registry.register.register`.
+        name: name of the folder, in which a stopped training goes on; None: a new folder.
+
+    Returns:
+        The document that `edp-sweep train --json` prints.
+
+    Raises:
+        UserError: if the training cannot start. Nothing was made then.
+        TrialError: if the training failed, with the reason.
+    """
+    spec = load_config(config, overrides)
+    check_private(spec.corpus)
+    if model_name is not None:
+        check_model_name(model_name)
+    check_encoders([spec])
+    check_memory([spec], spec.training.workers)
+    when = f"{datetime.now():%Y%m%d-%H%M%S-%f}"
+    origin = origin_of(config, storage)
+    picked_of = sweep_named_in(config)
+    if origin is None and picked_of is not None and not (storage / picked_of).is_dir():
+        progress.say(
+            f"{config} was picked from sweep {picked_of}, which is not in {storage} (--storage): this training is not "
+            "counted in its ε"
+        )
+    made = Sweep(storage, f"train-{name}") if name else Sweep.new(storage, f"train-{folder_name(config.stem)}-{when}")
+    uri = check_store(chosen_tracking_uri(tracking_uri, storage))
+    prepared, corpora = open_corpora(spec, made.cache, made.folder, progress.say)
+    units = num_privacy_units(spec, prepared, corpora, with_valid)
+    if not with_valid:
+        check_batches([spec], units)
+    parents = [picked_of] if picked_of is not None and spec.training.method != "sgd" else []
+    recorder = Recorder(made.folder, spec, progress.say, parents=parents, alone=True)
+    recorder.check([of_training(spec, units)], "this training", [made.folder])
+    choice = _choice(origin, spec, storage, with_valid)
+    if origin is not None and (spec.training.method == "sgd" or not _same_people(origin, spec, storage)):
+        if spec.training.method != "sgd":
+            progress.say(f"another corpus than that of sweep {origin.sweep}: this training is not counted in its ε")
+        origin = None
+    trained_on = ("train", "valid") if with_valid else ("train",)
+    model = tracker = None
+    progress.step("starting Ray")
+    try:
+        with claimed(made.folder, made.name), ray_session(made.log, progress.say):
+            placed = placement(spec.training, ResourcesSpec(), SearchSpec(concurrency=1))
+            tracker = Tracker(uri, "train", storage / "mlflow-artifacts", progress.say)
+            _begin(made, spec, origin, recorder, units)
+            progress.say(f"training {config}: {placed.line}; Ray's log: {made.log}")
+            tags = trial_tags(made.name, spec) | {"role": "train", "trained_on": "+".join(trained_on)}
+            with open_job(tracker, made.name, params=flat(spec.model_dump(mode="json")), tags=tags) as tracked:
+                try:
+                    result = _trained(spec, made, prepared, corpora, placed, tracked, progress, with_valid)
+                except TrialStopped:
+                    raise
+                except TrialError:
+                    recorder.end(made.folder, read_ledger(made.folder))
+                    raise
+                recorder.end(made.folder, result.ledger, f"final model of {picked_of}" if parents else None)
+                tracked.close(spec, made.folder, result)
+            examples = _examples(prepared, with_valid)
+            Trained(
+                at=now(),
+                run_id=tracked.run_id,
+                metrics=result.metrics,
+                trained_on=trained_on,
+                examples=examples,
+                choice=choice,
+            ).write(made.folder)
+        if model_name is not None:
+            try:
+                if tracked.run_id is None:
+                    raise UserError(f"--register = {model_name!r}: the tracking store did not take the run")
+                model = register(
+                    model_name,
+                    tracker=tracker,
+                    run_id=tracked.run_id,
+                    folder=made.folder,
+                    features=prepared.corpus / "features",
+                    spec=spec,
+                    metrics=result.metrics,
+                    cost=_cost(origin, storage),
+                    with_encoder=with_encoder,
+                    alias=alias,
+                    trained_on=" and ".join(trained_on),
+                    choice=choice,
+                    examples=examples,
+                )
+            except UserError as error:
+                raise UserError(f"{error}; the trained model is in {made.folder}") from None
+    finally:
+        # A training that failed or was stopped counts, too: it has taken steps on the private data.
+        if origin is not None and tracker is not None:
+            _tell_sweep(origin, made, model, storage, tracker, progress)
+    return {
+        **measured(result.metrics),
+        "choice": choice,
+        **labels_field(spec.corpus),
+        "run_id": tracked.run_id,
+        "ledger": result.ledger.model_dump(mode="json"),
+        "output": str(made.folder),
+        "tracking_uri": redacted(uri),
+        "model": model.document() if model is not None else None,
+    }
+
+
+def _trained(
+    spec: TrialSpec,
+    made: Sweep,
+    prepared: Prepared,
+    corpora: dict[Path, Splits],
+    placed: Placement,
+    tracked: JobRun,
+    progress: Progress,
+    with_valid: bool,
+) -> TrialResult:
+    """Encode the corpora that are not encoded yet, and train."""
+    progress.expect(1, 0, spec.training.epochs)
+    progress.step("encoding the corpora")
+    encode_missing(spec, prepared, corpora, progress.say)
+    remark = delta_remark(spec.edp.delta, spec.edp.unit, _examples(prepared, with_valid))
+    if remark and spec.training.method != "sgd":
+        progress.say(remark)
+    tracked.tracker.inputs(tracked.run_id, corpus_inputs(spec, prepared.corpus, prepared.shadow))
+
+    def on_epoch(epoch: int, metrics: Metrics) -> None:
+        progress.epoch("training", spec.training.epochs, epoch, metrics)
+        tracked.epoch(epoch, metrics)
+
+    job = TrialJob(spec, prepared.corpus, made.folder, prepared.attack, prepared.coins, with_valid)
+    with worker_group(made, placed, ResourcesSpec(), progress) as workers, stall_reporter(progress, placed.group):
+        progress.step("training the shadow model")
+        ensure_attack(spec, prepared, made.folder / "shadow", workers.run, progress.epoch)
+        progress.step("training")
+        return workers.run(job, on_epoch)
+
+
+def _examples(prepared: Prepared, with_valid: bool) -> int:
+    """Return the number of utterances to train on."""
+    corpus = EncodedCorpus.open(prepared.corpus)
+    return corpus.size("train") + (len(corpus.known("valid")) if with_valid else 0)
+
+
+def _begin(made: Sweep, spec: TrialSpec, origin: Origin | None, recorder: Recorder, units: int) -> None:
+    """Write the files that the folder has before the training begins, and its begin in the account.
+
+    Raises:
+        UserError: if another process has spent the corpus' budget since it was checked.
+    """
+    if (why := recorder.begin("train", spec, units=units, folder=made.folder)) is not None:
+        raise UserError(why)
+    if not (made.folder / "config.yaml").exists():
+        keep_corpora(made.folder, spec)
+    write_yaml(spec, made.folder / "config.yaml")
+    if origin is not None:
+        write_origin(made.folder, origin)
+
+
+def _tell_sweep(
+    origin: Origin, made: Sweep, model: Registered | None, storage: Path, tracker: Tracker, progress: Progress
+) -> None:
+    """Update the sweep's ε, which counts this training of its configuration."""
+    if model is not None:
+        write_origin(made.folder, origin.model_copy(update={"model": model.uri}))
+    try:
+        tell_total(Sweep.existing(storage, origin.sweep), tracker)
+    except UserError as error:
+        progress.say(f"MLflow was not told the new ε of sweep {origin.sweep}: {error}")
+
+
+def _same_people(origin: Origin, spec: TrialSpec, storage: Path) -> bool:
+    """Return True if it trains on people of the sweep's corpus. If it is private, it then counts in the sweep's ε.
+
+    If it cannot be found out whether these are the same people, the answer is True.
+    """
+    try:
+        known = read_journal(storage).corpora
+        other = corpus_of(private_corpus(Sweep.existing(storage, origin.sweep)), known, storage)
+        mine = corpus_of(spec.corpus, known | {other.id: other}, storage)
+        return same_utterances(mine, other) or other.id in mine.unknown
+    except UserError:
+        return True
+
+
+def _choice(origin: Origin | None, spec: TrialSpec, storage: Path, with_valid: bool) -> str:
+    """Return what chose the configuration, whether ε covers that and, with the validation split, whom ε holds for."""
+    words, chosen_here = GIVEN, None
+    if origin is not None:
+        sweep = Sweep.existing(storage, origin.sweep)
+        chosen_here = _same_people(origin, spec, storage)
+        try:
+            words = choice_of(sweep) if chosen_here else chosen_on(sweep.recipe.corpus.name)
+        except UserError:
+            words = f"chosen in sweep {origin.sweep}, which cannot be read, so nothing says whether ε covers the choice"
+    return f"{words}; {holds_for(chosen_here)}" if with_valid and spec.training.method != "sgd" else words
+
+
+def _cost(origin: Origin | None, storage: Path) -> float | None:
+    """Return ε of the sweep that the configuration was picked from, with this training; NaN if it is not known."""
+    if origin is None:
+        return None
+    try:
+        sweep = Sweep.existing(storage, origin.sweep)
+        cost = epsilon_of_sweep(sweep, sweep.trials())
+    except UserError:
+        cost = None
+    return math.nan if cost is None else cost

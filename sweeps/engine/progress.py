@@ -1,0 +1,326 @@
+"""Progress for people: bars and a live table in a terminal, plain lines elsewhere.
+
+It is printed to standard error, so that standard output holds only the result.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from rich.console import Console, ConsoleDimensions, RenderableType
+from rich.progress import track
+from rich.segment import SegmentLines
+from rich.spinner import Spinner
+from rich.table import Table
+
+from sweeps.engine.display import Display
+from sweeps.text.columns import SER_HEADS, auc_cell, epsilon_cells, epsilon_heads, epsilon_legend, ser_cell
+from sweeps.text.figures import epsilon_words, params_text
+from sweeps.text.terminal import figures_table, fitting, print_line
+from trainables.records.job import News
+from trainables.records.pareto import deciding
+
+PATIENCE_S = 10.0
+"""Seconds until the first line about long work. The next line comes after twice the time, and so on."""
+
+_SHOWN = 18
+"""Rows of the live table, which shows the newest trials."""
+_ROW_LINES = 4
+"""Lines that a row may take in a narrow terminal."""
+
+_SER = SER_HEADS[0]
+_COSTS = ("gpu_seconds", "worker_seconds")
+_SHOWN_OF_EPOCHS = ("epsilon", "epsilon_user", "epsilon_paper", *_COSTS)
+
+
+@dataclass
+class _Row:
+    name: str
+    state: str
+    params: dict[str, Any]
+    epoch: int = 0
+    metrics: dict[str, float] = field(default_factory=dict)
+    reason: str = ""
+    started: float = field(default_factory=time.monotonic)
+
+
+Item = TypeVar("Item")
+
+
+def shown(
+    items: Iterable[Item], what: str, total: int, console: Console, patience_s: float = PATIENCE_S
+) -> Iterator[Item]:
+    """Yield `items`, and show how many are done: as a bar in a terminal, else as a line from time to time.
+
+    Args:
+        what: the work's name.
+        total: number of items.
+    """
+    if console.is_terminal:
+        yield from track(items, what, total, console=console, transient=True)
+        return
+    began, next_line = time.monotonic(), patience_s
+    for done, item in enumerate(items):
+        passed = time.monotonic() - began
+        if done and passed >= next_line:
+            next_line = 2 * passed
+            left = passed / done * (total - done)
+            print_line(console, f"{what}: {done:,} of {total:,}, about {left:.0f} s to go")
+        yield item
+
+
+def shown_each(what: str, console: Console) -> Callable[[Sequence[Item]], Iterable[Item]]:
+    """Return `shown` as a function of the items alone."""
+    return lambda items: shown(items, what, len(items), console)
+
+
+class Progress:
+    """The progress of a sweep's trials and other trainings. Used as a context while trials run.
+
+    In a terminal, something always moves: the table of the trials or, within `doing`, a line that says what is done.
+    """
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
+        self._rows: dict[int, _Row] = {}
+        self._display: Display | None = None
+        self._users = 0
+        """Blocks that the display serves: those of `doing`, and the one of the trials."""
+        self._step, self._step_began = Spinner("dots"), time.monotonic()
+        self._what = ""
+        self._room = _SHOWN
+        """Rows of the live table for which the terminal is taken to have lines."""
+        self._in_trials, self._drawn = False, (ConsoleDimensions(0, 0), SegmentLines([]))
+        self.wanted, self.epochs, self.already = 0, 0, 0
+        self._began = time.monotonic()
+        self.waiting: dict[str, float] = {}
+        """The start (`time.monotonic`) of each wait for workers, by the name of the trial or training."""
+        self._voice, self._silent = threading.RLock(), False
+
+    def waits(self, what: str) -> None:
+        """Record that `what` waits for its workers from now on."""
+        self.waiting[what] = time.monotonic()
+
+    def waits_no_more(self, what: str) -> None:
+        """Record that the workers of `what` have started, or that it has ended."""
+        self.waiting.pop(what, None)
+
+    def news(self, what: str, news: News) -> None:
+        """Show news of the workers of `what`."""
+        if news.waits:
+            self.waits(what)
+        elif not news.line:
+            self.waits_no_more(what)
+        if news.line:
+            self.say(f"{what}: {news.line}")
+
+    @contextmanager
+    def doing(self, what: str) -> Iterator[None]:
+        """Show what is being done while the block runs, as `step` then changes it. Only a terminal shows it."""
+        before = self._what
+        self.step(what)
+        self._show()
+        try:
+            yield
+        finally:
+            self._hide()
+            self.step(before)
+
+    def step(self, what: str) -> None:
+        """Say what is being done from now on."""
+        self._what, self._step_began = what, time.monotonic()
+
+    def _show(self) -> None:
+        with self._voice:
+            self._users += 1
+            if self._display is None and self.console.is_terminal:
+                self._display = Display(self.console, self._shown)
+                self._display.start(refresh=True)
+
+    def _hide(self) -> None:
+        with self._voice:
+            self._users -= 1
+            if self._users <= 0:
+                self.close()
+
+    def close(self) -> None:
+        """End what is shown live. What the table shows stays."""
+        display, self._display = self._display, None
+        if display is not None:
+            display.stop()
+            if self._in_trials:
+                self.console.print(self._table())
+
+    def _shown(self) -> RenderableType:
+        if self._in_trials:
+            return self._newest_trials()
+        what, began = self._what, self._step_began
+        for waits, since in list(self.waiting.items())[:1]:
+            what, began = f"{waits}: waiting for its workers", since
+        self._step.update(text=f"{what}, {time.monotonic() - began:.0f} s")
+        return self._step
+
+    def expect(self, trials: int, already: int, epochs: int) -> None:
+        """Set the number of trials, the number that have already ended, and the epochs of each if none are searched."""
+        self.wanted, self.already, self.epochs = trials, already, epochs
+
+    def say(self, line: str) -> None:
+        """Print one line."""
+        with self._voice:
+            if not self._silent:
+                print_line(self.console, line)
+
+    def last_words(self, line: str) -> None:
+        """Print the error that ends the process, and nothing that other threads say after it."""
+        with self._voice:
+            print_line(self.console, f"edp-sweep: {line}", style="bold red")
+            self._silent = True
+
+    def epoch(self, what: str, epochs: int, epoch: int, metrics: Mapping[str, float]) -> None:
+        """Show an epoch of a training outside of the trials: the shadow model, the baseline, a single training."""
+        valid = f", validation SER {metrics['valid_ser']:.1%}" if "valid_ser" in metrics else ""
+        if dropped := metrics.get("dropped_gradients"):
+            valid += f", {dropped:.0f} gradients so far were not finite and were dropped"
+        self.say(
+            f"{what}: epoch {epoch} of {epochs}, {metrics['epoch_seconds']:.1f} s, "
+            f"loss {metrics['train_loss']:.3f}{valid}"
+        )
+
+    def trial(
+        self,
+        number: int,
+        state: str,
+        params: dict[str, Any] | None = None,
+        metrics: Mapping[str, float] | None = None,
+        reason: str = "",
+        called: str | None = None,
+    ) -> None:
+        """Show a trial's new state.
+
+        Args:
+            called: the shown name; by default the number.
+        """
+        row = self._rows.setdefault(number, _Row(called or str(number), state, params or {}))
+        row.state, row.reason = state, reason
+        if state == "running":
+            self.waits(f"trial {row.name}")
+        elif state != "waiting":
+            self.waits_no_more(f"trial {row.name}")
+        if params is not None:
+            row.params = params
+        if metrics is not None:
+            row.metrics = dict(metrics)
+        self._redraw()
+        if not (self._in_trials and self._display is not None) and state != "waiting":
+            self.say(f"trial {row.name} {state}: {self._news(row)}")
+
+    def trial_epoch(self, number: int, epoch: int, metrics: Mapping[str, float]) -> None:
+        """Show an epoch of a trial."""
+        row = self._rows[number]
+        row.epoch = epoch
+        row.metrics = {"valid_ser": metrics["valid_ser"]}
+        row.metrics |= {name: metrics[name] for name in _SHOWN_OF_EPOCHS if name in metrics}
+        self._redraw()
+
+    def __enter__(self) -> Progress:
+        self._began, self._in_trials = time.monotonic(), True
+        self._redraw()
+        self._show()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        last = self._table() if self._display is not None else None
+        self._in_trials = False
+        self._hide()
+        if last is not None:
+            self.console.print(last)
+
+    def _news(self, row: _Row) -> str:
+        """Return the line about a trial's new state, after the state itself."""
+        if row.state == "running":
+            return params_text(row.params)
+        if row.state == "interrupted":
+            return f"saved after epoch {row.epoch} of {self._epochs_of(row)}"
+        if "mia_auc" not in row.metrics:  # it was not measured
+            return row.reason
+        seen = deciding(row.metrics)
+        figures = (
+            f"validation SER {seen['ser']:.1%}, MIA AUC {seen['mia_auc']:.3f}, "
+            f"{', '.join(epsilon_words(row.metrics))}, {row.metrics['trial_seconds']:.0f} s; {self._left()}"
+        )
+        return f"{row.reason}; {figures}" if row.reason else figures
+
+    def _epochs_of(self, row: _Row) -> int:
+        return int(row.params.get("training.epochs", self.epochs))
+
+    def _left(self) -> str:
+        """Return the number of trials that have not ended, with the time that they may take."""
+        ended = sum(row.state in ("complete", "stopped", "failed", "refused") for row in list(self._rows.values()))
+        left = self.wanted - self.already - ended
+        if not ended or left <= 0:
+            return f"{max(left, 0)} to go"
+        seconds = (time.monotonic() - self._began) / ended * left
+        return f"{left} to go, about {seconds / 60:.0f} min" if seconds > 90 else f"{left} to go, about {seconds:.0f} s"
+
+    @property
+    def _cost(self) -> str:
+        """The metric of the cost column: GPU-seconds if any trial has used a GPU, else worker-seconds."""
+        return _COSTS[0] if any(row.metrics.get(_COSTS[0]) for row in list(self._rows.values())) else _COSTS[1]
+
+    def _redraw(self) -> None:
+        """Let the live table show what has changed."""
+        self._drawn = ConsoleDimensions(0, 0), self._drawn[1]
+
+    def _newest_trials(self) -> SegmentLines:
+        """Return the lines of a table with as many of the newest trials as the terminal has room for."""
+        drawn, shown = self._drawn
+        if drawn != (size := self.console.size):
+            while True:
+                lines = self.console.render_lines(self._table(self._room), pad=False)
+                missing = len(lines) + 1 - size.height
+                if missing <= 0 or self._room == 1:
+                    break
+                self._room = max(1, self._room - max(1, missing // _ROW_LINES))
+            if missing < -_ROW_LINES:  # one more may fit the next time
+                self._room = min(_SHOWN, self._room + 1)
+            shown = SegmentLines(lines, new_lines=True)
+            self._drawn = size, shown
+        return shown
+
+    def _table(self, most: int = _SHOWN) -> Table:
+        return fitting(self.console, (self._table_of(whole, most) for whole in (True, False)))
+
+    def _table_of(self, whole: bool, most: int) -> Table:
+        """Return the table of at most so many trials.
+
+        Args:
+            whole: False to leave out costs, and show a running trial's epochs as its state.
+        """
+        rows = sorted(self._rows.items())[-most:]
+        models = [row.metrics for _, row in rows]
+        cost = self._cost.replace("_", "\n")
+        heads = ["trial", "state", _SER, "MIA\nAUC", *epsilon_heads(models)]
+        if whole:
+            heads[2:2] = ["epoch"]
+            heads.append(cost)
+        caption = epsilon_legend()
+        table = figures_table(f"trials ({self._left()})", caption, heads, "configuration")
+        table.columns[1].justify = "left"
+        for _, row in rows:
+            metrics, epochs = row.metrics, f"{row.epoch}/{self._epochs_of(row)}"
+            cells = {
+                "trial": row.name,
+                "state": row.state if whole or row.state not in ("running", "interrupted") else epochs,
+                "epoch": epochs,
+                _SER: ser_cell(deciding(metrics)),
+                "MIA\nAUC": auc_cell(deciding(metrics)),
+                **epsilon_cells(metrics),
+                cost: f"{metrics[self._cost]:.0f}" if self._cost in metrics else "",
+            }
+            table.add_row(*(cells[head] for head in heads), row.reason or params_text(row.params))
+        return table

@@ -1,0 +1,326 @@
+"""A session of a sweep: Ray, the worker group of its jobs, and the signals that end it, Ctrl-C and SIGTERM."""
+
+from __future__ import annotations
+
+import faulthandler
+import functools
+import logging
+import os
+import signal
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import (
+    AbstractContextManager,
+    ExitStack,
+    contextmanager,
+    nullcontext,
+    redirect_stderr,
+    redirect_stdout,
+    suppress,
+)
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any, TextIO
+
+import ray
+from ray._private.authentication.authentication_token_setup import maybe_enable_token_auth_if_token_available
+
+from sweeps.config.parts import ResourcesSpec
+from sweeps.engine.address import asks_for_token, check_address, folder_options, no_cluster, ray_address, usable_cores
+from sweeps.engine.progress import Progress
+from sweeps.engine.resources import Placement, at_once
+from sweeps.engine.watch import notice
+from sweeps.store.sweep import Sweep
+from sweeps.text.signals import BY_CTRL_C, raise_terminated
+from trainables.records.job import GROUP_THREAD, TrialError, TrialJob, TrialResult, still_waits
+from trainables.training.checkpoint import discard_checkpoint
+from trainables.workers.client import OnEpoch, under_name
+from trainables.workers.job_queue import StopSignal, colocated_actor, ending
+from trainables.workers.leases import run_in_pool
+from trainables.workers.pool import WorkerPool
+from trainables.workers.worker_group import WorkerGroup, run_fresh
+
+_TRIES = 3
+"""Attempts to start Ray, which gives up after half a minute. A busy machine may need longer."""
+_START_S = 300.0
+"""Seconds that Ray may take to start, or to be joined: ten times what it takes on a machine with too much to do."""
+_ALLOCATOR = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": f"{1 << 40}", "MALLOC_ARENA_MAX": "1"}
+"""Environment variables with which a worker keeps the memory that a step has used. By default glibc returns the memory
+of a large tensor at once, and the system clears each page of the next one: an epoch of BERT in two workers on CPUs took
+120 s instead of 73 s."""
+
+
+@dataclass(frozen=True)
+class Workers:
+    """The workers of a session."""
+
+    run: Callable[[TrialJob, OnEpoch], TrialResult]
+    """The function that runs one job to its end. Several threads may call it at once."""
+    at_once: Callable[[], int]
+    """The function that returns how many jobs may run at once now."""
+    stop_signal: Any
+    """The actor that stops all jobs at the end of their running epoch."""
+    leases: Any | None
+    """The leases of the pool of warm groups. None: every job has a group of its own."""
+
+
+@contextmanager
+def worker_group(sweep: Sweep, placed: Placement, resources: ResourcesSpec, progress: Progress) -> Iterator[Workers]:
+    """Yield the workers of a placement while the block runs.
+
+    Args:
+        progress: shows what waits for its workers, and news of the workers.
+    """
+    storage, most = sweep.folder / "ray", at_once(placed, resources, progress.say)
+
+    def run(job: TrialJob, on_epoch: OnEpoch) -> TrialResult:
+        name = job.output.name
+        progress.waits(name)
+        on_news = functools.partial(progress.news, name)
+        if pool is not None:
+            result = run_in_pool(pool.leases, job, on_epoch, on_news=on_news)
+        else:
+            where = f"{sweep.name}-{name}"
+            result = run_fresh(job, placed.group, storage, where, on_epoch, stop_signal=stop_signal, on_news=on_news)
+        discard_checkpoint(job.output)
+        return result
+
+    def start(number: int) -> AbstractContextManager[WorkerGroup]:
+        return WorkerGroup(placed.group, storage, f"{sweep.name}-group-{number}" if number else sweep.name)
+
+    def on_queue(queue: Any) -> None:
+        ray.get(stop_signal.add.remote(queue))
+
+    stop_signal: Any = colocated_actor(StopSignal)
+    with ending(stop_signal), WorkerPool(start, most, on_queue) if placed.mode == "warm" else nullcontext() as pool:
+        yield Workers(run, most, stop_signal, pool.leases if pool is not None else None)
+
+
+@contextmanager
+def side_by_side(count: int) -> Iterator[ThreadPoolExecutor]:
+    """Yield threads for jobs that run at once. If the block raises, do not wait for those that run."""
+    threads = ThreadPoolExecutor(count, thread_name_prefix=f"{GROUP_THREAD}job-")
+    try:
+        yield threads
+    except BaseException:
+        threads.shutdown(wait=False, cancel_futures=True)
+        raise
+    threads.shutdown()
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Raise KeyboardInterrupt on Ctrl-C, and Terminated on SIGTERM, while the block runs in the main thread."""
+    with _handling(signal.SIGINT, signal.default_int_handler), _handling(signal.SIGTERM, raise_terminated):
+        yield
+
+
+@contextmanager
+def stopping_jobs(
+    stop_signal: Any, say: Callable[[str], None], how_to_go_on: str, give_up: Callable[[], None]
+) -> Iterator[None]:
+    """Stop jobs at the end of their running epoch on the first Ctrl-C while the block runs; raise on the second.
+
+    Args:
+        stop_signal: the actor that stops the jobs.
+        how_to_go_on: the command that continues them, as the end of the message.
+        give_up: ends this process; called if the block does not end after the second Ctrl-C.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    left, calls, main = threading.Event(), 0, threading.main_thread().ident or 0
+
+    def interrupted(number: int, frame: object) -> None:
+        nonlocal calls
+        calls += 1
+        if calls > 1:
+            raise KeyboardInterrupt
+
+    def stop() -> None:
+        stop_signal.send.remote(BY_CTRL_C)
+        say(f"stopping when the running epochs have ended and are saved; Ctrl-C again stops at once; {how_to_go_on}")
+
+    def listen(arrivals: socket.socket) -> None:
+        count = 0
+        while numbers := arrivals.recv(1 << 10):
+            before, count = count, count + numbers.count(signal.SIGINT)
+            if before == 0 < count:
+                stop()
+            if count > 1:
+                # Until it works: a destructor that runs in the main thread swallows what a handler raises. A signal,
+                # because `_thread.interrupt_main` ends no waiting call.
+                for _ in range(_INTERRUPTS):
+                    if left.wait(_AGAIN_S):
+                        return
+                    signal.pthread_kill(main, signal.SIGINT)
+                give_up()
+
+    with _arrivals() as arrivals, _handling(signal.SIGINT, interrupted):
+        # A thread, because a handler may have interrupted a call to Ray, or a line that is being printed, and because
+        # Python calls it once for two signals that arrive within one call to a C library.
+        thread = threading.Thread(target=listen, args=(arrivals,), name="ctrl-c", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            left.set()
+            arrivals.shutdown(socket.SHUT_RD)
+            thread.join(_AGAIN_S)
+
+
+_AGAIN_S = 0.5
+"""Seconds between two interrupts of a main thread that still runs its block after the second Ctrl-C."""
+_INTERRUPTS = 60
+"""Interrupts after which the main thread counts as stuck."""
+
+
+@contextmanager
+def _arrivals() -> Iterator[socket.socket]:
+    """Yield a socket that receives a byte, the signal's number, for each signal of this process."""
+    arrivals, wakeup = socket.socketpair()
+    with arrivals, wakeup:
+        wakeup.setblocking(False)
+        outer = signal.set_wakeup_fd(wakeup.fileno(), warn_on_full_buffer=False)
+        try:
+            yield arrivals
+        finally:
+            signal.set_wakeup_fd(outer)
+
+
+@contextmanager
+def _handling(number: signal.Signals, handler: Callable[[int, FrameType | None], Any]) -> Iterator[None]:
+    """Handle a signal while the block runs. Do nothing outside of the main thread, where Python forbids it."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(number, handler)
+    try:
+        yield
+    finally:
+        signal.signal(number, before)
+
+
+@contextmanager
+def _output_to(log: Path) -> Iterator[TextIO]:
+    """Append to `log` what this process prints, also through file descriptor 2, as Ray's C++ code does."""
+    file, kept = log.open("a", encoding="utf-8"), os.dup(2)
+    os.dup2(file.fileno(), 2)
+    try:
+        with redirect_stdout(file), redirect_stderr(file):
+            yield file
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        with suppress(OSError):  # on a full disk the log loses its last lines
+            file.close()
+
+
+@contextmanager
+def own_answer(number: signal.Signals) -> Iterator[None]:
+    """Restore this process's own handler of a signal, if it has one, after a block that installs another.
+
+    A signal that arrives within the block is handled by the own handler at its end, even if the other handler raised:
+    code that ignores exceptions, such as Ray's start, may lose that exception.
+    """
+    before = signal.getsignal(number)
+    if not callable(before) or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    with _arrivals() as arrivals:
+        arrivals.setblocking(False)
+        left: SystemExit | None = None
+        try:
+            yield
+        except SystemExit as leaving:
+            left = leaving
+        finally:
+            signal.signal(number, before)
+        with suppress(BlockingIOError):
+            if number in arrivals.recv(1 << 10):
+                before(number, None)
+        if left is not None:
+            raise left
+
+
+@contextmanager
+def ray_session(log: Path, say: Callable[[str], None]) -> Iterator[None]:
+    """Connect to the cluster that RAY_ADDRESS names (`auto`: the one on this machine), or start one here.
+
+    Everything that Ray and Tune print, which is dozens of lines, goes to `log`, whose stem names the session. `say`
+    shows a line if the start takes more than a minute.
+    """
+    started = not ray.is_initialized()
+    log.parent.mkdir(parents=True, exist_ok=True)
+    logger = logging.getLogger("ray")
+    before = logger.handlers, logger.propagate
+    # Tune writes no result files here (`sweeps.engine.trials`), and would warn at the end that it finds none.
+    logging.getLogger("ray.tune.analysis.experiment_analysis").setLevel(logging.ERROR)
+    with _output_to(log) as file:
+        logger.handlers, logger.propagate = [logging.StreamHandler(file)], False
+        try:
+            if started:
+                # Ray installs a handler of SIGTERM that ends the process without a message.
+                with own_answer(signal.SIGTERM), notice("starting Ray", say, patience_s=60):
+                    connect(ray_address(), job_config=under_name(log.stem))
+            yield
+        finally:
+            if started and not still_waits():
+                ray.shutdown()
+            logger.handlers, logger.propagate = before
+
+
+@contextmanager
+def _inherited(variables: dict[str, str]) -> Iterator[None]:
+    """Pass these environment variables to processes that start within the block, unless this process has them."""
+    own = {name: value for name, value in variables.items() if name not in os.environ}
+    os.environ.update(own)
+    try:
+        yield
+    finally:
+        for name in own:
+            os.environ.pop(name, None)
+
+
+@contextmanager
+def _mortal() -> Iterator[None]:
+    """Let Ctrl-C end this process within the block, and end it after `_START_S`, whatever Ray does meanwhile.
+
+    Ray's start holds Python's lock, so it would keep this process from every handler and thread. It may wait for ever,
+    for a process of Ray that has died.
+    """
+    with ExitStack() as stack:
+        if threading.current_thread() is threading.main_thread() and callable(signal.getsignal(signal.SIGINT)):
+            stack.callback(signal.signal, signal.SIGINT, signal.signal(signal.SIGINT, signal.SIG_DFL))
+        faulthandler.dump_traceback_later(_START_S, exit=True, file=2)  # the session's log, where there is one
+        stack.callback(faulthandler.cancel_dump_traceback_later)
+        yield
+
+
+def connect(address: str, **options: Any) -> Any:
+    """Connect to a cluster, or start one here (`local`), and return the result of `ray.init`, which gets `options`.
+
+    Raises:
+        UserError: if no cluster can be or answers at `address`.
+        TrialError: if no cluster can be started.
+    """
+    check_address(address)
+    if address == "local":
+        options = {"num_cpus": usable_cores()} | folder_options() | options
+    elif "RAY_AUTH_MODE" not in os.environ and asks_for_token(address):
+        maybe_enable_token_auth_if_token_available()  # Ray itself does so for `auto` alone
+    for _ in range(_TRIES):
+        try:
+            with _inherited(_ALLOCATOR), _mortal():
+                return ray.init(address=address, log_to_driver=False, configure_logging=False, **options)
+        except ConnectionError:
+            raise no_cluster(address) from None
+        except Exception as error:
+            # Also "Timed out waiting for file …": a process of Ray has died before it wrote its port.
+            if "timed out" not in str(error).lower():
+                raise
+            ray.shutdown()
+    raise TrialError("Ray does not start on this machine, which may be overloaded; try again later")
