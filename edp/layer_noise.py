@@ -2,9 +2,10 @@
 
 Noise that is missing in one layer leaves the canaries of `edp.audit` alone. So up to 2,000 coordinates of each layer
 are watched, chosen by a secret key. Over a pair of steps, (x₁/σ₁ − x₂/σ₂)/√2 of a noisy sum x is noise of variance 1
-plus what the gradients differ by. The gradients can only add to its mean square, so too small a mean square is the
-noise's: the level of the alarm holds for every data set, and a bound of the noise from above, too. The noise of one
-step that two use is 0 in such a difference.
+plus what the gradients differ by. That the difference of the gradients adds to the mean square assumes that it does not
+cancel noise: the second gradient follows weights that the first step's noise has moved, and where the loss curves down
+it could take up to a few per cent off. Descent leaves such places, and the alarm allows for them (`_CANCELLED`). The
+noise of one step that two use is 0 in such a difference.
 
 Nothing is added to the gradients, and what is read is a function of the noisy sums: no ε, and the same weights.
 
@@ -26,6 +27,8 @@ from edp.keyed import derived_key
 
 WATCHED = 2000
 """Number of coordinates of a layer that show its noise to about 2 % in one pair of steps."""
+_CANCELLED = 0.95
+"""Share of the noise that a layer must show: a training that lacks no noise may lose this much to its own gradients."""
 
 
 @dataclass(frozen=True)
@@ -59,10 +62,10 @@ class LayerScores:
         quiet = np.sqrt(self.least)
         return [
             f"the noise of {name or 'the model'} is at most {most[k]:.2g} of the ledger's"
-            if most[k] < 1
+            if most[k] < _CANCELLED
             else f"a pair of steps has {quiet[k]:.2g} of the ledger's noise in {name or 'the model'}"
             for k, name in enumerate(self.names)
-            if most[k] < 1 or low[k]
+            if most[k] < _CANCELLED or low[k]
         ]
 
 

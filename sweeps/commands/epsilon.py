@@ -189,14 +189,16 @@ def _price(name: str, overrides: list[str], as_json: bool) -> None:
         print_line(err, remark)
     trials, delta = recipe.search.trials, recipe.edp.delta
     cost = of_training(at_target(recipe, units), units)  # with shuffled epochs that of any configuration
-    one, search = together([cost], delta), together([cost] * trials, delta)
+    release = together([cost], delta)
+    # Where z0 is searched, edp.epsilon limits the release alone: a trial's ε is known once its z0 is drawn.
+    one, search = (release, together([cost] * trials, delta)) if recipe.target is not None else (None, None)
     document = {
         "delta": delta,
         "unit": recipe.edp.unit,
         "trials": trials,
         "epsilon_of_trial": one,
         "epsilon_of_search": search,
-        "epsilon_of_proxy_and_release": one,  # a release costs what a trial does, and its choice nothing
+        "epsilon_of_proxy_and_release": release,  # the choice costs nothing
         **labels_field(recipe.corpus),
     }
     if as_json:
@@ -205,8 +207,9 @@ def _price(name: str, overrides: list[str], as_json: bool) -> None:
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 2, 0, 0))
     table.add_column("what", no_wrap=True)
     table.add_column("ε", justify="right", no_wrap=True)
-    for what, epsilon in (("a trial", one), (f"the whole search, {trials} trials", search), ("proxy and release", one)):
-        table.add_row(what, epsilon_text(epsilon))
+    rows = (("a trial", one), (f"the whole search, {trials} trials", search), ("proxy and release", release))
+    for what, epsilon in rows:
+        table.add_row(what, "unknown" if epsilon is None else epsilon_text(epsilon))
     out.print(table)
     proxy = f"chosen on {recipe.search.proxy.name}" if recipe.search.proxy is not None else "it needs search.proxy"
     lines = [
@@ -217,9 +220,9 @@ def _price(name: str, overrides: list[str], as_json: bool) -> None:
     ]
     if recipe.target is None:
         lines.append(
-            "z0 is searched: each trial has an ε of its own, and the release at most edp.epsilon, for which this is"
+            "z0 is searched: the ε of a trial is known when its z0 is drawn; the release has at most edp.epsilon"
         )
-    if recipe.edp.sampling == "poisson" or "edp.sampling" in recipe.space:
+    elif recipe.edp.sampling == "poisson" or "edp.sampling" in recipe.space:
         lines.append("Poisson sampling: ε of the search is for the space's first values; status has that of its trials")
     if recipe.corpus.schema is None:
         lines.append(LABELS_PUBLIC)

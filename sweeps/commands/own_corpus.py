@@ -16,13 +16,15 @@ from sweeps.commands.console import busy, err
 from sweeps.commands.data import write_skeleton
 from sweeps.config.loading import load_recipe
 from sweeps.config.recipe import Recipe
-from sweeps.config.spending import of_trials
+from sweeps.config.spending import Spending, of_training, of_trials
+from sweeps.config.target_epsilon import at_target
 from sweeps.results.account import accounts
 from sweeps.text.figures import epsilon_digits
 from sweeps.text.terminal import print_line
 from trainables.config import BERTSpec
 from trainables.corpora import Splits, load_corpus
 from trainables.corpora.labels import TASKS, Task, labels_of
+from trainables.corpora.load import check_private, unread
 from trainables.features.pretrained import available_encoder
 
 PRIVATE = "private"
@@ -54,18 +56,21 @@ def settings_for(
         UserError: for an encoder or a corpus that cannot be read or learnt from, or labels that nobody has reviewed;
             their schema is then written.
     """
-    given = [f"corpus.path={json.dumps(corpus)}", f"corpus.schema={json.dumps(schema)}"]
+    given = [f"corpus.path={_yaml(corpus)}", f"corpus.schema={_yaml(schema)}"]
     if epsilon is not None:
         given.append(f"edp.epsilon={epsilon}")
     if encoder is not None:
-        given.append(f"model.pretrained={json.dumps(str(encoder.resolve()))}")
+        given.append(f"model.pretrained={_yaml(str(encoder.resolve()))}")
     recipe = load_recipe(PRIVATE, [*given, *overrides])[1]
+    check_private(recipe.corpus)
     layers = _layers(recipe)
     with busy("reading the corpus"):
         splits = load_corpus(recipe.corpus)
     task, units = labels_of(splits).task, len(splits.train)
     if units < _FEWEST:
         raise UserError(f"{corpus}: it has {units} training utterances, 45 % of all; allowed: at least {_FEWEST}")
+    if beside := unread(recipe.corpus):
+        print_line(err, f"{corpus}: not read: {', '.join(beside)}")
     if recipe.corpus.schema is None and not labels_are_public:
         raise _unreviewed(corpus, splits, recipe.corpus.name)
     chosen = [*given, *_by_size(units), *_by_task(task, layers), *overrides]
@@ -77,7 +82,7 @@ def settings_for(
     print_line(
         err,
         f"recipe {PRIVATE}: heads on {encoder or 'minilm'}, {batches}; "
-        f"ε = {edp.epsilon:g} for each trial and for the release, δ = {edp.delta:g}"
+        f"ε = {edp.epsilon:g} {_where(recipe)}, δ = {edp.delta:g}"
         + (f", the largest power of ten below 1/{units}" if edp.delta == _delta(units) else ""),
     )
     if proxy is not None and recipe.search.plan is not None:
@@ -85,6 +90,17 @@ def settings_for(
         line = f"{recipe.search.trials} trials on {size}{proxy.name}, a public corpus, cost no ε"
         print_line(err, f"{line}; the best one is trained once on {recipe.corpus.name}")
     return chosen, recipe, units
+
+
+def _where(recipe: Recipe) -> str:
+    """Return what has `edp.epsilon`, in words."""
+    if recipe.target is None:
+        return "at most for the release"
+    return "for each trial" if recipe.search.plan is None else "for each trial and for the release"
+
+
+def _yaml(value: str | None) -> str:
+    return json.dumps(value, ensure_ascii=False)  # YAML reads an escaped surrogate pair as two halves
 
 
 def _unreviewed(corpus: str, splits: Splits, name: str) -> UserError:
@@ -110,9 +126,10 @@ def _layers(recipe: Recipe) -> list[int]:
     """Return the last layer of each third of the encoder.
 
     Raises:
-        UserError: for an encoder that is not there.
+        UserError: for an encoder that is not there, or another model.
     """
-    assert isinstance(recipe.model, BERTSpec), "the recipe has an encoder"
+    if not isinstance(recipe.model, BERTSpec) or recipe.model.features is None or recipe.model.pretrained is None:
+        raise UserError("model: `run FILE` fits heads on a frozen encoder; for another, run a recipe with corpus.path")
     count = available_encoder(recipe.model).config.num_hidden_layers
     return sorted({max(1, count * third // 3) for third in (1, 2, 3)})
 
@@ -158,9 +175,12 @@ def say_account(recipe: Recipe, units: int, storage: Path) -> None:
         return
     (account,) = accounts(storage, recipe.corpus)
     if account.rows or account.uncounted:
-        trials = 1 if recipe.search.plan is not None else recipe.search.trials
-        after = account.everything(recipe.edp.delta, of_trials(recipe, units, trials) or [])
-        least = "at least " if account.uncounted else ""
+        if recipe.search.plan is not None:
+            planned: list[Spending] | None = [of_training(at_target(recipe, units), units)]
+        else:
+            planned = of_trials(recipe, units, recipe.search.trials)
+        after = account.everything(recipe.edp.delta, planned or [])
+        least = "at least " if account.uncounted or planned is None else ""
         print_line(
             err,
             f"{recipe.corpus.name} was trained on before (edp-sweep account): with this run, ε of all trainings "

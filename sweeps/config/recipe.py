@@ -102,9 +102,10 @@ class Recipe(Frozen):
         if self.edp.epsilon is not None or "epsilon" in self.space:
             if self.edp.alpha == "paper" or self.edp.reproducible_noise is not None:
                 raise ValueError("a target epsilon cannot be met with edp.alpha = paper or edp.reproducible_noise")
-            if self.epsilon_budget is not None and (self.target or 0) > self.epsilon_budget:
+            most = self.edp.epsilon if self.search.plan is not None else self.target
+            if self.epsilon_budget is not None and most is not None and most > self.epsilon_budget:
                 raise ValueError(
-                    f"edp.epsilon = {self.target:g} is over epsilon_budget = {self.epsilon_budget:g}: "
+                    f"edp.epsilon = {most:g} is over epsilon_budget = {self.epsilon_budget:g}: "
                     "every trial would be refused"
                 )
         if self.epsilon_budget is not None and (why := self._infinite()):

@@ -36,7 +36,6 @@ from trainables.config import TrialSpec
 from trainables.records.epochs import LEDGER, begin_folder, read_ledger
 from trainables.records.journal import JOURNAL, locked, new_id, read_id, write_id
 
-CHECKPOINT = "checkpoint.pt"  # `trainables.training.checkpoint.NAME`, which imports PyTorch
 _ROUNDING = 1e-9
 """Relative excess that is no reason to refuse: noise for a target is solved for to about this precision."""
 
@@ -215,8 +214,8 @@ def _id_for(folder: Path | None) -> str:
 
 
 def _beside_plan(known: Ledger, folder: Path) -> Ledger:
-    """Return what a training that goes on has cost beside its plan: lost steps, and all without a checkpoint."""
-    ledger = read_ledger(folder) or known
-    if not (folder / CHECKPOINT).is_file():
-        return ledger.executed
-    return ledger.model_copy(update={"entries": (), "not_executed": (), "alpha_release": None})
+    """Return what a training that goes on costs beside its plan: the steps that its checkpoint lacks, run or begun."""
+    from trainables.training.checkpoint import load_checkpoint, restored_ledger  # imports PyTorch
+
+    going_on = restored_ledger(load_checkpoint(folder, None), read_ledger(folder) or known)
+    return going_on.model_copy(update={"entries": (), "not_executed": (), "alpha_release": None})

@@ -206,8 +206,9 @@ def register(
             card = model_card(spec, metrics, parts, cost, picked, trained_on, examples, choice)
             (served / "model_card.md").write_text(f"# {name}\n\n{card}\n", encoding="utf-8")
             tags = privacy_tags(spec, metrics, cost, choice) | parts | {WEIGHTS: digest(bundle / "model.pt")}
+            # First the account, then the registry: a line too many overstates, a model without a line understates.
+            journal.release(folder, f"models:/{name} (run {run_id})")
             version = _new_version(tracker, name, served, run_id, place, tags, card, spec.training.epochs)
-            journal.release(folder, f"models:/{name}/{version}")
             tracker.client.set_registered_model_alias(name, alias, str(version))
         except (MlflowException, OSError) as error:
             reason = redacted(" ".join(str(error).split()), tracker.uri)[:200]

@@ -18,6 +18,13 @@ from trainables.config import TrialSpec
 COVERS = "the choice and the release; the check of public corpora for private utterances is not covered"
 """The words for what the ε of choosing on a proxy corpus covers."""
 
+
+def covers(sweep: Sweep) -> str:
+    """Return the words for what the ε of a release covers: not the earlier sweep that its search began at."""
+    earlier = sweep.recipe.search.points_from
+    return COVERS if earlier is None else f"{COVERS}; nor are the points of {earlier}, at which the search began"
+
+
 _METHODS = {"dpsgd": "per-utterance clipping", "edp": "the paper's mechanism"}
 
 
@@ -34,11 +41,13 @@ def headline(sweep: Sweep, trials: list[TrialRecord]) -> list[str]:
     if point is None:
         idle = "" if sweep.state == "running" else f" Go on with: {sweep.command('resume')}"
         return [f"Nothing is released yet. The trials run on {proxy}, which is public: they cost {private} no ε.{idle}"]
+    earlier = sweep.recipe.search.points_from
     metrics, unit = point.metrics, plan.recipe.edp.unit.replace("example", "utterance").replace("_", "-")
     lines = [
         f"Released: a model of {private} with a SER of {metrics['ser']:.1%}, at ε = {epsilon_text(metrics['epsilon'])} "
-        f"in all (search and release), δ = {metrics['delta']:g}, for one {unit}.",
-        "; ".join([f"ε covers {COVERS}", *labels_remark(plan.recipe.corpus)]) + ".",
+        f"{'in all (search and release)' if earlier is None else 'of the release'}, δ = {metrics['delta']:g}, "
+        f"for one {unit}.",
+        "; ".join([f"ε covers {covers(sweep)}", *labels_remark(plan.recipe.corpus)]) + ".",
         *_on_proxy(sweep, trials, point),
     ]
     if (more := len(final_trainings(sweep)) - 1) > 0:

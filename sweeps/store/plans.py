@@ -9,12 +9,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from pydantic import ConfigDict
+from pydantic import ConfigDict, field_validator
 
 from edp.spec import Frozen
 from sweeps.config.recipe import Recipe
 from sweeps.store.records import Point, known_ledger
 from sweeps.store.sweep import Sweep
+from sweeps.text.errors import drop_removed
 from trainables.config import CorpusSpec
 from trainables.records.epochs import read_curve
 from trainables.records.files import atomic_write, read_json_if_any
@@ -27,11 +28,16 @@ class Plan(Frozen):
     """The private part of a sweep that chooses on a proxy corpus."""
 
     recipe: Recipe
-    """The recipe with the private corpus, as the release is trained: without canaries."""
+    """The recipe with the private corpus, as the release is trained."""
     examples: int
     """Private training utterances."""
     users: int
     """Private users; 0 if they are unknown."""
+
+    @field_validator("recipe", mode="before")
+    @classmethod
+    def _of_an_earlier_version(cls, recipe: Any) -> Any:
+        return drop_removed(recipe) if isinstance(recipe, dict) else recipe
 
     @property
     def units(self) -> int:

@@ -45,11 +45,13 @@ class Sweep:
         name: of the sweep.
 
     Raises:
-        UserError: if `name` cannot be a name.
+        UserError: if `name` cannot be a name, or is that of a folder of the storage's own.
     """
 
     def __init__(self, storage: Path, name: str) -> None:
         self.name = check_name("name", name)
+        if name in ("cache", "encoders", "logs", "mlflow-artifacts"):
+            raise UserError(f"name = {name!r} is a folder of the storage's own; allowed: another --name")
         self.folder = storage.resolve() / name
         self.cache = storage.resolve() / "cache"
         self.log = storage.resolve() / "logs" / f"{name}.log"
@@ -71,8 +73,6 @@ class Sweep:
         Raises:
             UserError: if the name is taken or cannot be a folder's.
         """
-        if name in ("cache", "encoders", "logs", "mlflow-artifacts"):
-            raise UserError(f"name = {name!r} is a folder of the storage's own; choose another")
         sweep = cls(storage, name)
         check_storage(storage)
         if not is_free(sweep.folder):

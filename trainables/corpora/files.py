@@ -21,6 +21,7 @@ def row_word(path: Path) -> str:
 
 
 _GZIP = b"\x1f\x8b"
+GZIPPED = (".jsonl.gz", ".ndjson.gz")
 _TABLE, _UNPACK = "a table in CSV or Parquet", "the unpacked files"
 _KNOWN: tuple[tuple[bytes, str, str], ...] = (
     (
@@ -77,7 +78,7 @@ def refuse_known(path: Path, head: bytes) -> None:
         UserError: with the name, and what to do.
     """
     for pattern, name, allowed in _KNOWN:
-        if re.match(pattern, head[:4096]) and not (path.suffix == ".gz" and head.startswith(_GZIP)):
+        if re.match(pattern, head[:4096]) and not (path.name.endswith(GZIPPED) and head.startswith(_GZIP)):
             raise problem(path, None, f"is {name}; allowed: {allowed}")
 
 
@@ -93,7 +94,7 @@ def refuse_json(path: Path, head: str) -> None:
 
 
 def read_bytes(path: Path) -> bytes:
-    """Return the content of a file, unpacked if its name ends in `.gz`.
+    """Return the content of a file, unpacked if its name ends in one of `GZIPPED`.
 
     Raises:
         UserError: for a file that cannot be opened or unpacked.
@@ -101,7 +102,7 @@ def read_bytes(path: Path) -> bytes:
     try:
         raw = path.read_bytes()
         refuse_known(path, raw)
-        if path.suffix == ".gz":
+        if path.name.endswith(GZIPPED):
             raw = gzip.decompress(raw)
             refuse_known(path, raw)
         return raw

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 from itertools import islice
 from pathlib import Path
 
-from trainables.corpora.files import problem, read_bytes, refuse_json, refuse_known
-from trainables.corpora.lakes import current_files, refuse_part
+from trainables.corpora.files import GZIPPED, problem, read_bytes, refuse_json, refuse_known
 
 THREE_FILES = ("seq.in", "seq.out", "label")
 SUFFIXES = {
     "nlu_eval": (".csv",),
-    "jsonl": (".jsonl", ".ndjson", ".jsonl.gz", ".ndjson.gz"),
+    "jsonl": (".jsonl", ".ndjson", *GZIPPED),
     "conll": (".conll", ".bio", ".iob"),
     "csv": (".csv", ".tsv"),
     "parquet": (".parquet",),
@@ -21,6 +21,9 @@ SUFFIXES = {
 }
 FORMATS = ("three_file", *SUFFIXES)
 _STATE = "state.json"
+_TABLES = {"_delta_log": "Delta Lake", ".hoodie": "Apache Hudi", "_spark_metadata": "Spark's Structured Streaming"}
+"""Tables whose log decides which of their files and rows are current: a folder in them, and the tool's name."""
+_PARTITION = re.compile(r"\w+=.+")
 
 
 def detect_format(path: Path) -> str:
@@ -55,11 +58,12 @@ def corpus_files(path: Path, format: str) -> list[Path]:
     """Return the files of a corpus of this format, sorted; a single file may have any suffix.
 
     Raises:
-        UserError: for no file, the same file twice, a folder that lacks one of the three files, or a part of a table
-            that is more than its files (`trainables.corpora.lakes`).
+        UserError: for no file, the same file twice, a folder that lacks one of the three files, or a table that is more
+            than its files.
     """
     if format == "parquet":
-        refuse_part(path)
+        for folder in (path.absolute(), *path.absolute().parents):
+            _refuse_table(folder)
     if (path.is_file() and format != "three_file") or format == "schema":
         return [path]
     files = _candidates(path, format)
@@ -103,6 +107,16 @@ def _arrow_files(path: Path) -> list[Path]:
     return files
 
 
+def _refuse_table(folder: Path) -> None:
+    """Raise if a folder is a table of a tool whose log or metadata says what is current."""
+    name = next((name for entry, name in _TABLES.items() if (folder / entry).is_dir()), None)
+    if name is None and any(folder.glob("metadata/*.metadata.json")):
+        name = "Apache Iceberg"
+    if name is not None:
+        what = "its files may hold deleted rows, and others twice; allowed: its current rows, written to Parquet by it"
+        raise problem(folder, None, f"is a table of {name}: {what}")
+
+
 def _belongs(file: Path, root: Path, format: str) -> bool:
     """Return True if a file is part of the corpus."""
     return file.name.endswith(SUFFIXES[format]) and _is_shown(file, root)
@@ -135,8 +149,12 @@ def _candidates(path: Path, format: str) -> list[Path]:
         if path.is_file():
             return [path] if path.name.endswith(SUFFIXES[format]) else []
         files = [file for file in sorted(path.rglob("*")) if _belongs(file, path, format)]
-        if format != "parquet" or not path.is_dir():
-            return files
-        return current_files(path, files)
+        if format == "parquet":
+            for folder in sorted({parent for file in files for parent in file.parents if parent.is_relative_to(path)}):
+                _refuse_table(folder)
+                if folder != path and _PARTITION.fullmatch(folder.name):
+                    what = f"{folder.name} is a column, by the name of a folder, and is not read"
+                    raise problem(path, None, f"{what}; allowed: a table with all columns in its files")
+        return files
     except OSError as error:  # such as a folder without read permission
         raise problem(Path(error.filename or path), None, f"cannot be read: {error.strerror}") from None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
 
@@ -116,10 +117,19 @@ def check_corpus(spec: CorpusSpec) -> CorpusSummary:
         contradictions=len(contradictions),
         near_copies=near,
         contradiction=_place(contradictions[0]) if contradictions else None,
-        unread=sorted({column for record in records for column in record.unread}),
+        unread=_unread(records),
         schema_text=asdict(text_overlap(text, every)) if text else None,
         schema_unread=list(unread),
     )
+
+
+def unread(spec: CorpusSpec) -> list[str]:
+    """Return the columns of a corpus of files that are not read."""
+    return _unread(read_records(find_corpus(spec), spec.format, spec.columns, spec.quoting))
+
+
+def _unread(records: Iterable[Record]) -> list[str]:
+    return sorted({column for record in records for column in record.unread})
 
 
 def _contradictions(records: list[Record]) -> list[Record]:

@@ -221,8 +221,9 @@ def _jsonl(path: Path) -> Iterator[Record]:
         if not isinstance(intent, str) or SURROGATE.search(intent):
             raise problem(path, line, "intent must be a string")
         intent = intent.strip() if "intent" in row else None
-        unread = tuple(key for key in row if key not in ("tokens", "tags", "intent", "user"))
-        record = checked(row["tokens"], row.get("tags"), intent, path, line, user=row.get("user"))
+        who = next((key for key in row if key.lower() in NAMES["user"]), "user")
+        unread = tuple(key for key in row if key not in ("tokens", "tags", "intent", who))
+        record = checked(row["tokens"], row.get("tags"), intent, path, line, user=row.get(who))
         yield record._replace(unread=unread)
 
 

@@ -20,7 +20,7 @@ from sweeps.engine.jobs.train import train
 from sweeps.engine.prepare import private_sizes
 from sweeps.engine.progress import Progress
 from sweeps.engine.recorder import Recorder
-from sweeps.results.headline import COVERS, private_configuration
+from sweeps.results.headline import covers, private_configuration
 from sweeps.store.lock import is_free
 from sweeps.store.picks import heading_of
 from sweeps.store.plans import Plan, Release, plan_of, released
@@ -141,7 +141,12 @@ def release_chosen(
         ).write(sweep.folder)
         uri = tracking_uri or sweep.record.tracking_uri
         tell_total(sweep, Tracker(uri, sweep.record.recipe, sweep.folder.parent / "mlflow-artifacts", new=False))
-    about = {"plan": "proxy", "covers": COVERS, "delta": sweep.recipe.edp.delta, **labels_field(plan.recipe.corpus)}
+    about = {
+        "plan": "proxy",
+        "covers": covers(sweep),
+        "delta": sweep.recipe.edp.delta,
+        **labels_field(plan.recipe.corpus),
+    }
     return {**about, "sweep": sweep.name, "chosen": point.public(), **made}
 
 

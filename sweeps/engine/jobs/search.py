@@ -276,6 +276,11 @@ def _check_open(sweep: Sweep) -> None:
         raise UserError(
             f"trials: {sweep.name} may have no more: its model was chosen among them and released; start another"
         )
+    if (sweep.folder / f"{sweep.name}-release.yaml").exists():
+        raise UserError(
+            f"trials: {sweep.name} may have no more: its model was chosen among them, and its release has begun; "
+            f"allowed: {sweep.command('resume')}, which goes on with it"
+        )
 
 
 def bound_trials(recipe: Recipe) -> Iterator[TrialSpec]:

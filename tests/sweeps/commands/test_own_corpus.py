@@ -93,6 +93,15 @@ def test_delta_is_the_largest_power_of_ten_below_one_in_the_number() -> None:
         assert f"{_delta(units):e}".startswith("1.000000e-")
 
 
+def test_columns_that_are_not_read_are_named_and_any_name_of_a_file_is_read(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = here / "a\N{GRINNING FACE}.csv"
+    path.write_text("\n".join(f"{line},speaker" for line in intents_alone(here).read_text().split("\n")))
+    fitted(path)
+    assert "not read: speaker" in " ".join(capsys.readouterr().err.split())
+
+
 def test_a_large_corpus_has_drawn_batches(here: Path) -> None:
     path = writers.jsonl(generate("health", 16_000, seed=5), here)
     recipe = fitted(path)
@@ -164,6 +173,7 @@ LINES = {
     "fewer.csv": "text,label\n" + "".join(f"word{n},{n % 2}\n" for n in range(6)),
     "many.csv": "text,label\n" + "".join(f"word{n},label{n}\n" for n in range(12_000)),
     "latin.csv": b"text,label\ncaf\xe9,a\n",
+    "mine.csv.gz": b"\x1f\x8b\x08\0",
     "image.png": b"\x89PNG\r\n\x1a\n\0\0",
     "broken.parquet": b"PAR1",
     "wrong.yaml": "a: 1\n",
@@ -188,7 +198,8 @@ LINES = {
         ("image.png", "no corpus of a known format is there"),
         ("broken.parquet", "broken.parquet"),
         ("folder", "no corpus of a known format is there"),
-        ("text.yaml", "corpus text-text: 2 distinct utterances; allowed: at least 20"),
+        ("text.yaml", "text.yaml: it is a schema, and up to"),
+        ("mine.csv.gz", "mine.csv.gz: is packed with gzip; allowed: the unpacked file"),
         ("wrong.yaml", "a = 1: unknown setting; allowed: attacks, "),
         ("no.yaml", "no.yaml, line 2: not YAML"),
         ("mistyped.yaml", "modle = {}: unknown setting; did you mean model?"),

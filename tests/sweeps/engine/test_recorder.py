@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import shutil
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 from rich.console import Console
 
 from edp.accounting.gaussian import gaussian_epsilon, gaussian_mu
+from edp.ledger import Ledger
 from edp.spec import UserError
 from sweeps.config.loading import load_config, load_recipe, write_yaml
 from sweeps.config.spending import of_training, of_trials, together
@@ -18,7 +20,7 @@ from sweeps.engine.jobs.confirm import confirm
 from sweeps.engine.jobs.search import resume_sweep, start_sweep
 from sweeps.engine.jobs.train import train
 from sweeps.engine.progress import Progress
-from sweeps.engine.recorder import CHECKPOINT, Recorder
+from sweeps.engine.recorder import Recorder
 from sweeps.text.figures import epsilon_digits
 from tests.conftest import Command
 from tests.support import studies
@@ -27,7 +29,8 @@ from tests.support.spending import EXAMPLES, spec_of, training
 from tests.support.synthetic import sweep_of
 from trainables.config import PrivacyBudget
 from trainables.corpora import corpus_digest
-from trainables.training.checkpoint import NAME, spec_key
+from trainables.records.epochs import read_ledger
+from trainables.training.checkpoint import BEFORE, NAME, Checkpoint, save_checkpoint, spec_key
 
 DELTA = 5e-4
 EIGHT = ("edp.epsilon=8", "search.objectives=[ser]")
@@ -135,10 +138,23 @@ def test_a_training_is_refused_and_one_that_goes_on_is_not_counted_twice(
     assert "would add ∞ and make it ∞" in refused("training.method=sgd")
     goes_on = training(tmp_path, "two", *EIGHT)
     assert "is ε = 12.66" in refused(name="two"), "it would begin anew"
-    assert CHECKPOINT == NAME
-    (goes_on / CHECKPOINT).touch()
+    whole = read_ledger(goes_on)
+    assert whole is not None
+    checkpointed(goes_on, whole)
     assert "is ε = 8, this training would add 8" in refused(name="two")
+    checkpointed(goes_on, whole.until(1))
+    assert re.search(r"is ε = (8\.[1-9]|9|1[0-2]\.[0-6])", refused(name="two")), "it runs its later epochs again"
+    (goes_on / NAME).write_bytes(b"broken")
+    (goes_on / BEFORE).unlink()
+    assert "is ε = 12.66" in refused(name="two")
     assert load_config(config, [budget(13)]).corpus.budget is not None
+
+
+def checkpointed(folder: Path, kept: Ledger) -> None:
+    """Write a checkpoint whose weights were made by the steps of `kept`."""
+    about = dict.fromkeys(("alpha", "average", "clip", "audit"))
+    state = Checkpoint(spec="", step=0, seconds=[], ledger=kept.model_dump_json(), model={}, optimizer={}, **about)
+    save_checkpoint(state, folder)
 
 
 @pytest.mark.slow

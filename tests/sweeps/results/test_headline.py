@@ -35,9 +35,9 @@ PRIVATE = [
 ]
 
 
-def planned(storage: Path, *, tracked: bool = False) -> Sweep:
+def planned(storage: Path, *settings: str, tracked: bool = False) -> Sweep:
     """Return a sweep whose trials ran on a proxy corpus, without a release."""
-    sweep = sweep_of(storage, "one", 4, *SETTINGS, tracked=tracked)
+    sweep = sweep_of(storage, "one", 4, *SETTINGS, *settings, tracked=tracked)
     Plan(recipe=load_recipe("quickstart_paper", PRIVATE)[1], examples=1350, users=0).write(sweep.folder)
     return sweep
 
@@ -92,6 +92,11 @@ def test_the_headline_has_one_epsilon_and_says_what_chose(tmp_path: Path) -> Non
     )
     assert covers.startswith("ε covers the choice and the release; ")
     assert compared.startswith("On communication, the public proxy corpus: SER 21.0% without privacy and ")
+    earlier = planned(tmp_path / "from", "search.points_from=sweep first (its ε of 27 belongs to this choice)")
+    release(earlier)
+    first, covers, *_ = headline(earlier, earlier.trials())
+    assert ", at ε = 8 of the release, δ = 0.0005" in first
+    assert "nor are the points of sweep first (its ε of 27 belongs to this choice)" in covers
     shutil.copytree(tmp_path / "train-one-release", tmp_path / "train-later")
     assert headline(sweep, sweep.trials())[-1].startswith("With 1 later training on health: ε = ")
 

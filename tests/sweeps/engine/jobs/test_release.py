@@ -91,6 +91,15 @@ def test_the_price_of_shuffled_trials_is_that_of_one_gaussian_mechanism(
     assert "counts as private" not in err
 
 
+def test_where_z0_is_searched_only_the_release_has_a_price(recipe: Path, command: Command) -> None:
+    settings = ("--set", "space.z0.log_uniform=[0.6,10]", "--set", "edp.epsilon=4")
+    code, out, err = command("epsilon", str(recipe), *settings, "--json")
+    assert code == 0, err
+    found = json.loads(out)
+    assert (found["epsilon_of_trial"], found["epsilon_of_search"]) == (None, None)
+    assert found["epsilon_of_proxy_and_release"] == pytest.approx(4, rel=1e-4)
+
+
 def test_poisson_samples_have_a_price_too(recipe: Path, command: Command) -> None:
     settings = ("--trials", "3", "--set", "edp.sampling=poisson")
     code, out, err = command("epsilon", str(recipe), *settings, "--json")
@@ -113,7 +122,8 @@ def test_where_z0_is_searched_the_price_is_that_of_the_limit(command: Command) -
     code, out, err = command("epsilon", "quickstart")
     assert code == 0, err
     assert re.search(r"proxy and release +8 ", out)
-    assert "z0 is searched: each trial has an ε of its own, and the release at most edp.epsilon" in out
+    assert re.search(r"a trial +unknown", out)
+    assert "z0 is searched: the ε of a trial is known when its z0 is drawn; the release has at most edp.epsilon" in out
 
 
 PLAN = ("--set", "search.plan=proxy")
