@@ -320,13 +320,14 @@ def _scraped() -> Iterator[dict[str, float]]:
 
     node = ray.nodes()[0]
     address = f"http://{node['NodeManagerAddress']}:{node['MetricsExportPort']}/metrics"
-    done, found = threading.Event(), dict[str, float]()
+    done, found, session = threading.Event(), dict[str, float](), requests.Session()
+    session.trust_env = False  # whose variables a test may change meanwhile
 
     def scrape() -> None:
         while not done.wait(1.0):
             # After Ray's end another program may have its port, and answer in another format.
             with contextlib.suppress(requests.RequestException, ValueError):
-                for line in requests.get(address, timeout=30).text.splitlines():
+                for line in session.get(address, timeout=30).text.splitlines():
                     series, _, value = line.rpartition(" ")
                     if not line.startswith("#"):
                         found[series] = float(value)
@@ -336,3 +337,4 @@ def _scraped() -> Iterator[dict[str, float]]:
     yield found
     done.set()
     thread.join()
+    session.close()

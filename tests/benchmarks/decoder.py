@@ -18,7 +18,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from datetime import date
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -28,7 +27,7 @@ import torch.distributed as dist
 from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2Model
 
 from tests.benchmarks import methods
-from tests.benchmarks.machine import machine, versions
+from tests.benchmarks.machine import about
 from tests.support.encoder_folders import QWEN, split_byte_pairs
 from trainables.config import BERTSpec, TrialSpec
 
@@ -58,11 +57,9 @@ def main(words: Sequence[str]) -> None:
         dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
         rows = measure(Path(folder), sizes, asked.device, asked.batch_size, asked.rounds)
         dist.destroy_process_group()
-    command = " ".join(["python -m tests.benchmarks.decoder", *words])
-    about = {"date": f"{date.today()}", "command": command, "machine": machine(), "versions": versions()}
-    if asked.device == "cuda":
-        about["gpu"] = torch.cuda.get_device_name()
-    print(json.dumps(about | {"sizes": sizes, "batch_size": asked.batch_size, "rows": rows}, indent=1))
+    print(
+        json.dumps(about("decoder", words) | {"sizes": sizes, "batch_size": asked.batch_size, "rows": rows}, indent=1)
+    )
 
 
 def measure(folder: Path, sizes: dict[str, int], device: str, batch_size: int, rounds: int) -> list[dict[str, Any]]:

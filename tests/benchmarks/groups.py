@@ -15,14 +15,12 @@ import os
 import sys
 import tempfile
 from collections.abc import Sequence
-from datetime import date
 from pathlib import Path
 from typing import Any
 
-import ray
 from ray.cluster_utils import Cluster
 
-from tests.benchmarks.machine import machine, versions
+from tests.benchmarks.machine import about
 from tests.benchmarks.startup import figures, observed
 
 
@@ -79,13 +77,7 @@ def main(words: Sequence[str]) -> None:
         finally:
             cluster.shutdown()
         print(json.dumps(rows[-1]), file=sys.stderr, flush=True)
-    about = {
-        "date": f"{date.today()}",
-        "command": " ".join(["python -m tests.benchmarks.groups", *words]),
-        "machine": machine(),
-        "versions": versions() | {"ray": ray.__version__},
-    }
-    print(json.dumps(about | {"logical_gpus": asked.gpus, "rows": rows}, indent=1))
+    print(json.dumps(about("groups", words, "ray") | {"logical_gpus": asked.gpus, "rows": rows}, indent=1))
 
 
 if __name__ == "__main__":

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import os
 import platform
+from collections.abc import Sequence
+from datetime import date
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -27,10 +30,16 @@ def machine() -> dict[str, str | int | float | bool]:
     return found
 
 
-def versions() -> dict[str, str]:
-    """Return the versions of Python and of the packages that a step uses."""
+def about(module: str, words: Sequence[str], *packages: str) -> dict[str, Any]:
+    """Return what each document begins with: date, command, machine and versions."""
+    command = " ".join([f"python -m tests.benchmarks.{module}", *words])
+    return {"date": f"{date.today()}", "command": command, "machine": machine(), "versions": versions(*packages)}
+
+
+def versions(*packages: str) -> dict[str, str]:
+    """Return the versions of Python, of the packages that a step uses, and of more of them."""
     found = {"python": platform.python_version()}
-    for name in ("torch", "numpy", "transformers", "opacus"):
+    for name in ("torch", "numpy", "transformers", "opacus", *packages):
         try:
             found[name] = metadata.version(name)
         except metadata.PackageNotFoundError:

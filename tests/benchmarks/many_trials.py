@@ -18,7 +18,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from datetime import date
 from pathlib import Path
 from types import TracebackType
 from typing import Any, ClassVar
@@ -43,7 +42,7 @@ from sweeps.store.settings import digests_of
 from sweeps.store.storage import default_tracking_uri
 from sweeps.store.sweep import Sweep
 from sweeps.tracking.tracker import Tracker
-from tests.benchmarks.machine import machine, versions
+from tests.benchmarks.machine import about
 from tests.conftest import TINY_RECIPE
 from tests.support.postgres import postgres
 from trainables.records.epochs import write_ledger
@@ -245,13 +244,7 @@ def main(words: Sequence[str]) -> None:
     with tempfile.TemporaryDirectory() as folder, _database(asked.postgres) as uri:
         found = measure(asked, uri, Path(folder))
     ray.shutdown()
-    about = {
-        "date": f"{date.today()}",
-        "command": " ".join(["python -m tests.benchmarks.many_trials", *words]),
-        "machine": machine(),
-        "versions": versions() | {"ray": ray.__version__, "optuna": optuna.__version__},
-    }
-    print(json.dumps(about | found, indent=1))
+    print(json.dumps(about("many_trials", words, "ray", "optuna") | found, indent=1))
 
 
 if __name__ == "__main__":

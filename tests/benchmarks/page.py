@@ -20,7 +20,6 @@ import tempfile
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +28,7 @@ from optuna.trial import FrozenTrial, create_trial
 
 from dashboards.pareto.source import Source
 from sweeps.store.sweep import Sweep
-from tests.benchmarks.machine import machine, versions
+from tests.benchmarks.machine import about
 from tests.dashboards.conftest import CHROMIUM, QUIET
 from tests.support.browser import served
 from tests.support.synthetic import sweep_of
@@ -85,9 +84,7 @@ def main(words: Sequence[str]) -> None:
         for points in [int(word) for word in words] or SIZES:
             rows.append(_row(started.chromium, points))
             print(rows[-1], file=sys.stderr, flush=True)
-    command = " ".join(["python -m tests.benchmarks.page", *words])
-    about = {"date": f"{date.today()}", "command": command, "machine": machine(), "versions": versions()}
-    print(json.dumps(about | {"rows": rows}, indent=1))
+    print(json.dumps(about("page", words) | {"rows": rows}, indent=1))
 
 
 class Grown(Sweep):

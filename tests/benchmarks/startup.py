@@ -19,13 +19,10 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date
 from pathlib import Path
 from typing import Any
 
-import ray
-
-from tests.benchmarks.machine import machine, versions
+from tests.benchmarks.machine import about
 from trainables.records.epochs import read_curve
 
 _POLL_S = 0.02
@@ -133,13 +130,7 @@ def main(words: Sequence[str]) -> None:
     trials = int(words[1]) if len(words) > 1 else 6
     with tempfile.TemporaryDirectory() as folder:
         found = measure(workers, trials, Path(folder))
-    about = {
-        "date": f"{date.today()}",
-        "command": f"python -m tests.benchmarks.startup {workers} {trials}",
-        "machine": machine(),
-        "versions": versions() | {"ray": ray.__version__},
-    }
-    print(json.dumps(about | found, indent=1))
+    print(json.dumps(about("startup", [f"{workers}", f"{trials}"], "ray") | found, indent=1))
 
 
 if __name__ == "__main__":

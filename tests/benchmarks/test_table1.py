@@ -25,7 +25,6 @@ from tests.benchmarks.table1.points import (
     names_of,
     paper_entries,
     printed_ledger,
-    read_result,
 )
 from tests.benchmarks.table1.report import as_markdown, figure, verdicts
 from tests.benchmarks.table1.row import Run, paper_mechanism, private_recipe
@@ -83,43 +82,6 @@ def test_a_row_is_recipes_of_the_projects_own(row: str, utterances: int, tmp_pat
     assert private.edp.delta <= delta_of(row)
 
 
-@pytest.mark.parametrize(
-    ("row", "trials"), [("clc_snips", 6), ("clc_nlu_eval", 2), ("bert_snips", 2), ("bert_video", 2)]
-)
-def test_a_row_of_no_given_trials_has_as_many_as_an_hour_and_a_half_holds(
-    row: str, trials: int, tmp_path: Path
-) -> None:
-    run = Run(row, None, 20_000, 2, "minilm", tmp_path, None, "", "")
-    assert load_recipe(*paper_mechanism(run))[1].search.trials == trials
-    assert load_recipe(*private_recipe(run, 3))[1].search.trials == 6
-
-
-def test_a_row_takes_the_place_of_its_own_and_leaves_the_others(tmp_path: Path) -> None:
-    known = Result([], [])
-    for row in ("bert_atis", "clc_atis", "clc_atis"):
-        points = [entry("private_8", 0.05, 0.5, row), entry("sgd", 0.06, 0.6, row, None), *paper_entries(row)]
-        known = merged(known, points, measurement(row))
-    assert [one.model for one in known.rows] == ["CLC"] * 5 + ["BERT"] * 5
-    assert [one.point for one in known.rows][:5] == ["sgd", *(f"paper_{d}" for d in DECAYS), "private_8"]
-    file = tmp_path / "table1.json"
-    file.write_text(json.dumps(known.document(), allow_nan=False))
-    assert read_result(file) == known
-    keys = [
-        "corpus",
-        "model",
-        "point",
-        "ser",
-        "mia_auc",
-        "epsilon",
-        "delta",
-        "epsilon_paper",
-        "seconds",
-        "seeds",
-        "command",
-    ]
-    assert list(json.loads(file.read_text())["rows"][0]) == keys
-
-
 def test_points_that_are_measured_again_replace_their_like_and_the_others_stay() -> None:
     first = [*paper_entries("clc_atis"), entry("private_8", 0.05, 0.5), entry("sgd", 0.06, 0.6, epsilon=None)]
     known = merged(Result([], []), first, measurement())
@@ -172,12 +134,9 @@ def test_the_report_shows_what_was_measured(tmp_path: Path, command: Command) ->
     ("words", "said"),
     [
         ([], "--row is missing; allowed: clc_atis"),
-        (["--row", "lstm_atis"], "--row = 'lstm_atis': allowed: clc_atis"),
         (["--corpus", "ATIS"], "--model is missing; allowed: CLC, BERT"),
-        (["--corpus", "imdb", "--model", "CLC"], "--corpus = 'imdb': allowed: ATIS, SNIPS"),
         (["--corpus", "ATIS", "--row", "clc_atis"], "allowed: one of both ways"),
         (["--report"], "no table1.json is there yet"),
-        (["--row", "clc_atis", "--part", "front"], "--part = 'front': allowed: all, private, schema, mechanism"),
         (["--row", "clc_atis", "--encoder", "./nowhere"], "nowhere"),
         (["--row", "clc_health", "--utterances", "20"], "--utterances"),
     ],
@@ -205,21 +164,3 @@ def test_a_row_that_is_stopped_between_its_sweeps_says_it_too(
     code, out, err = command(*words, commands=app)
     assert (code, out) == (143, "")
     assert err.splitlines()[-1] == f"edp-sweep: stopped by SIGTERM; go on with: {COMMAND} {shlex.join(words)}"
-
-
-@pytest.mark.usefixtures("long_story", "ray_cluster")
-def test_a_row_that_is_stopped_says_the_command_that_goes_on_with_all_of_it(
-    tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def ctrl_c(*args: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("sweeps.engine.jobs.search.encode_missing", ctrl_c)
-    words = ["--row", "clc_communication", "--trials", "2", "--seeds", "3", "--utterances", "400"]
-    words += ["--part", "mechanism"]
-    words += ["--output", str(tmp_path / "table"), "--report", "--storage", str(tmp_path / "runs")]
-    for _ in ("begun", "gone on with"):
-        code, out, err = command(*words, commands=app)
-        assert (code, out) == (130, ""), err
-        assert err.splitlines()[-1].endswith(f"; go on with: {COMMAND} {shlex.join(words)}")
-    assert len(list((tmp_path / "runs").glob("table1-*"))) == 1

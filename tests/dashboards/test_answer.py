@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from optuna.trial import FrozenTrial, create_trial
 
 from dashboards.pareto import parts
 from dashboards.pareto.app import candidates_csv
@@ -48,19 +47,6 @@ def test_the_page_recommends_what_pick_does(source: Source, found: Snapshot) -> 
     assert found.advice({"ser": 0.0}).point is None
 
 
-@pytest.mark.slow
-def test_epsilon_against_ser_says_what_an_epsilon_is_worth(found: Snapshot) -> None:
-    axes = found.axes
-    layout = scatter(found, {}, axes["epsilon"], axes["ser"], axes["mia_auc"], "light")["layout"]
-    bands = [(s["x0"], s["x1"]) for s in layout["shapes"] if s["type"] == "rect"]
-    assert [round(right, 6) for _, right in bands[:3]] == [1.0, 10.0, 1e4]
-    assert [left for left, _ in bands[1:]] == [right for _, right in bands[:-1]], "without a gap"
-    assert {note["text"] for note in layout["annotations"]} >= {"reasonable", "weak, if any"}
-    assert {(note["y"], note["yanchor"]) for note in layout["annotations"]} == {(1, "bottom")}, "above all points"
-    private = replace(found, candidates={k: c for k, c in found.candidates.items() if c.metrics["epsilon"] < 0.9})
-    assert scatter(private, {}, axes["epsilon"], axes["ser"], axes["mia_auc"], "dark", narrow=True)["layout"]["shapes"]
-
-
 def test_ser_against_leakage_has_the_line_of_guessing(found: Snapshot) -> None:
     axes = found.axes
     figure = scatter(found, {}, axes["ser"], axes["mia_auc"], axes["epsilon"], "light")
@@ -74,34 +60,6 @@ def test_ser_against_leakage_has_the_line_of_guessing(found: Snapshot) -> None:
     low, high = layout["yaxis"]["range"]
     assert low < 0.5 < high
     assert not [s for s in layout["shapes"] if s["type"] == "rect"], "bands belong to an ε"
-
-
-def test_where_the_front_differs_in_what_is_clipped_the_charts_say_which_is_which(found: Snapshot) -> None:
-    axes, front = found.axes, found.front
-
-    def groups() -> dict[str, list[str]]:
-        drawn = scatter(found, {}, axes["ser"], axes["mia_auc"], axes["epsilon"], "light")["data"]
-        marks = {trace["marker"]["symbol"]: trace for trace in drawn if trace.get("name", "").startswith("Pareto")}
-        return {trace["name"]: trace["customdata"] for trace in marks.values()}
-
-    front = [c for c in front if not c.hollow]  # hollow ones are a group of their own
-    assert groups() == {"Pareto-optimal": [c.key for c in front]}
-    for candidate in found.front:
-        candidate.params["training.method"] = "edp" if candidate is front[0] else "dpsgd"
-    assert groups() == {
-        "Pareto-optimal: 8 averages clipped a step": [front[0].key],
-        "Pareto-optimal: per-utterance clipping": [c.key for c in front[1:]],
-    }, "each group has a mark of its own"
-    others = [c for c in found.candidates.values() if not c.on_front]
-    others[0].params["training.method"] = "dpsgd"
-    behind = {c.key for c in others if c.params.get("training.method") == "dpsgd"}
-    drawn = scatter(found, {}, axes["ser"], axes["mia_auc"], axes["epsilon"], "light")["data"]
-    apart = {
-        t["name"]: (t["marker"]["symbol"], set(t["customdata"])) for t in drawn if t.get("name", "").startswith("dom")
-    }
-    assert apart["dominated: per-utterance clipping"] == ("square-open", behind)
-    rest = {c.key for c in others} - behind
-    assert apart["dominated: 8 averages clipped a step"] == ("circle-open", rest)
 
 
 def test_two_candidates_side_by_side_say_what_is_noise(found: Snapshot) -> None:
@@ -128,10 +86,6 @@ def test_the_csv_has_a_row_for_each_candidate_with_its_place(found: Snapshot) ->
     assert [row["point"] for row in rows if row["recommended"] == "True"] == ([advised.name] if advised else [])
     assert float(rows[0]["edp.C"]) == found.front[0].params["C"]
     assert float(rows[0]["ser"]) == found.front[0].metrics["ser"]
-
-
-def _of_first(trials: list[FrozenTrial]) -> list[FrozenTrial]:
-    return [create_trial(params=t.params, distributions=t.distributions, value=t.values[0]) for t in trials]
 
 
 def test_another_sweep_stands_beside_it(source: Source, found: Snapshot) -> None:

@@ -78,15 +78,6 @@ def test_a_selection_marks_its_row_and_keeps_the_table_as_it_is(tab: Any) -> Non
     )
 
 
-def test_where_the_limits_leave_no_guarantee_it_says_so(tab: Any) -> None:
-    tab.focus("#limit-ser")
-    while float(tab.input_value("#limit-ser")) > 0.4:
-        tab.keyboard.press("PageDown")
-    assert settled(tab, "#why", "has a guarantee").startswith("No configuration of the front within the limits has")
-    assert tab.inner_text("#answer") == "Nothing is recommended"
-    assert tab.is_disabled("#best")
-
-
 def test_two_side_by_side_a_note_and_a_link_that_holds_it_all(tab: Any, url: str, sweep: Sweep) -> None:
     settled(tab, "#chosen", "Trial")
     tab.click("#pin")

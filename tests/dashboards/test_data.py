@@ -6,28 +6,15 @@ import math
 import shutil
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from dashboards.pareto import parts
-from dashboards.pareto.charts import over_epsilon
-from dashboards.pareto.data import (
-    Axis,
-    bounds,
-    candidates,
-    drawable,
-    limit_at,
-    opening_axes,
-    snapshot,
-    text,
-    within,
-)
+from dashboards.pareto.data import candidates, drawable, snapshot, within
 from dashboards.pareto.detail import epsilons
 from dashboards.pareto.layout import page
 from dashboards.pareto.scatter import scatter
 from dashboards.pareto.source import Source
-from sweeps.config.loading import load_recipe
 from sweeps.config.target_epsilon import planned
 from sweeps.results.front import hollow, pareto_front
 from sweeps.text.figures import epsilon_cell, epsilon_text, epsilon_words
@@ -76,29 +63,6 @@ def test_a_limit_keeps_exactly_what_does_not_exceed_it(source: Source) -> None:
     assert not within(found, kept[0], {"never_measured": 1.0})
 
 
-@pytest.mark.slow
-def test_a_sliders_ends_hold_all_values_whatever_their_size(source: Source) -> None:
-    found = snapshot(source.sweep)
-    every = list(found.candidates.values())
-    for axis in (found.axes[key] for key in ("epsilon", "ser", "mia_auc", "gpu_seconds")):
-        low, high, step = bounds(axis, every)
-        values = [math.log10(c.metrics[axis.key]) if axis.log else c.metrics[axis.key] for c in every]
-        assert low <= min(values) <= max(values) <= high
-        assert (high - low) / step >= 10
-        assert step <= (1 if axis.key == "gpu_seconds" else 0.001), "as fine as the figures that are shown"
-    assert bounds(Axis("ser", "SER"), [])[0] < bounds(Axis("ser", "SER"), [])[1]
-    one = [every[0]]
-    assert bounds(found.axes["ser"], one)[0] < bounds(found.axes["ser"], one)[1]
-
-
-def test_a_limit_can_be_set_to_each_figure_that_is_shown() -> None:
-    axis = Axis("epsilon", "ε", log=True)
-    shown = {limit_at(axis, round(0.9 + 0.001 * step, 3)) for step in range(10)}
-    assert 8.0 in shown, "a target that recipes have"
-    assert all(text(axis, limit) == f"{limit:g}" for limit in shown)
-    assert limit_at(Axis("ser", "SER"), 0.017) == 0.017
-
-
 def test_an_infinite_epsilon_is_a_candidate_that_no_limit_lets_through(source: Source) -> None:
     trials = source.sweep.trials()
     trials[0].points[-1].metrics["epsilon"] = math.inf
@@ -118,11 +82,6 @@ def test_the_chart_of_bounds_rounds_them_up_and_the_read_one_down(source: Source
     candidate.metrics.update(epsilon=8.0049, epsilon_paper=2.111, epsilon_read=0.0074199)
     shown = {word for trace in epsilons(candidate, "light")["data"] for word in trace.get("text", ())}
     assert {"≤ 8.01", "≤ 2.12", "≥ 0.00741"} <= shown
-
-
-def test_settings_are_shown_as_they_were_set() -> None:
-    assert text(Axis("model.head.bio", "bio"), True) == "true"
-    assert text(Axis("training.batch_size", "batch"), 18432) == "18,432"
 
 
 def test_the_scatter_tells_the_groups_apart_by_their_marks(source: Source) -> None:
@@ -164,39 +123,6 @@ def test_a_point_that_only_noise_in_mia_puts_on_the_front_is_hollow_and_listed_a
     assert str(parts.table(found, [made[first.key], made[others[0].key]], None, False)).count("◇ ") == 1
 
 
-def test_at_one_epsilon_the_page_opens_on_ser_against_leakage_without_colours(source: Source) -> None:
-    found, axes = snapshot(source.sweep), snapshot(source.sweep).axes
-    for i, candidate in enumerate(found.candidates.values()):
-        candidate.metrics["epsilon"] = 8 - 1e-5 * i
-    figure = scatter(found, {}, axes["ser"], axes["mia_auc"], axes["epsilon"], "light")
-    marks = [trace for trace in figure["data"] if "marker" in trace and trace["name"] != "outside the limits"]
-    colours = [trace["marker"]["color"] for trace in marks]
-    assert len(colours) == 3, "dominated, the front and its hollow points, and no key to colours"
-    assert all(isinstance(colour, str) for colour in colours)
-    leak = load_recipe("quickstart_paper", ["edp.epsilon=8", "search.objectives=[ser, mia_tpr_at_1pct_fpr]"])[1]
-    assert opening_axes(replace(found, recipe=leak)) == ("valid_ser", "valid_mia_tpr_at_1pct_fpr")
-    shown = str(parts.table(replace(found, recipe=leak), found.front, None, False))
-    assert "MIA TPR at 1% FPR" in shown
-    assert "MIA TPR at 1% FPR" not in str(parts.table(found, found.front, None, False))
-
-
-def test_methods_and_batches_beside_each_other_have_axes_of_words_and_numbers(source: Source) -> None:
-    found = snapshot(source.sweep)
-    shapes: list[dict[str, Any]] = [
-        {"training.method": "edp", "training.batch_size": 64, "training.micro_batches": 64},
-        {"training.method": "edp", "training.batch_size": "full", "training.micro_batches": 8},
-        {"training.method": "dpsgd", "training.batch_size": "full"},
-    ]
-    for i, candidate in enumerate(found.candidates.values()):
-        candidate.params.update(shapes[i % 3])
-    axes = drawable(list(found.candidates.values()))
-    assert {"training.method", "training.batch_size", "training.micro_batches"} <= set(axes)
-    found = replace(found, axes=axes)
-    shown = str(parts.table(found, parts.table_members(found, {}, True, None, False), None, False))
-    for part in ("Td('dpsgd')", "Td('full')", "Td('–')"):
-        assert part in shown
-
-
 def test_the_table_sorts_and_leaves_out_what_is_dominated_unless_asked(source: Source) -> None:
     found = snapshot(source.sweep)
     assert parts.table_members(found, {}, False, None, False) == found.front
@@ -206,13 +132,6 @@ def test_the_table_sorts_and_leaves_out_what_is_dominated_unless_asked(source: S
     assert epsilons == sorted(epsilons, reverse=True)
     by_word = parts.table_members(found, {}, True, "decay", False)
     assert [c.params["decay"] for c in by_word] == sorted(c.params["decay"] for c in every)
-
-
-def test_the_table_has_the_cost_that_can_be_limited_and_no_other(source: Source) -> None:
-    found = snapshot(source.sweep)
-    shown = str(parts.table(found, parts.table_members(found, {}, False, None, False), None, False))
-    assert "GPU-seconds" in shown
-    assert "Worker-seconds" not in shown
 
 
 def test_the_table_and_the_hover_have_three_epsilons_and_label_what_guarantees_nothing(source: Source) -> None:
@@ -232,16 +151,6 @@ def test_the_table_and_the_hover_have_three_epsilons_and_label_what_guarantees_n
     assert "(no formal guarantee)" in hovers[weak.key]
     assert "ε read" not in hovers[strong.key]
     assert "no formal" not in hovers[strong.key]
-
-
-def test_values_are_written_as_a_person_reads_them() -> None:
-    assert text(Axis("ser", "SER", percent=True), 0.2345) == "23.4%"
-    assert text(Axis("mia_auc", "MIA AUC"), 0.53449) == "0.534"
-    assert text(Axis("epsilon", "ε"), 9_999.0) == "9999"
-    assert text(Axis("epsilon", "ε"), 123456.0) == "1.3e+05 †"
-    assert text(Axis("epsilon", "ε"), math.inf) == "∞ †"
-    assert text(Axis("gpu_seconds", "GPU-seconds"), 12345.6) == "12,346"
-    assert text(Axis("decay", "decay"), "linear") == "linear"
 
 
 @pytest.mark.slow
@@ -276,17 +185,6 @@ def test_it_is_read_again_as_its_configurations_are_trained_again(tmp_path: Path
     trained.mkdir()
     shutil.copy(sweep.trial_folder(point.trial) / "ledger.json", trained)
     assert source.read()[0] not in versions
-
-
-def test_an_infinite_epsilon_has_no_place_over_epsilon_and_that_is_said(source: Source) -> None:
-    found = source.read()[1]
-    assert over_epsilon(found) == ""
-    of_key = dict(found.candidates)
-    for key in list(of_key)[:2]:
-        point = of_key[key].point
-        endless = replace(point, metrics={**point.metrics, "epsilon": math.inf})
-        of_key[key] = replace(of_key[key], point=endless)
-    assert over_epsilon(replace(found, candidates=of_key)).startswith(f"2 of {len(of_key)} have an infinite ε")
 
 
 def test_a_sweep_without_a_complete_trial_has_an_empty_page_rather_than_none(tmp_path: Path) -> None:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -105,21 +102,6 @@ def test_a_slider_filters_charts_and_table(page: Any, swept: tuple[Path, dict[st
     page.wait_for_function("() => document.querySelector('#excluded').innerText === ''")
 
 
-def test_a_head_sorts_the_table_and_again_the_other_way_round(page: Any, swept: tuple[Path, dict[str, Any]]) -> None:
-    assert page.inner_text("#table").count("The head of a column sorts") == 1
-    n = sum(len(trial["points"]) for trial in swept[1]["trials"])
-    page.check("#dominated input")
-    page.wait_for_function("n => document.querySelectorAll('button.row').length == n", arg=n)
-    for order in ("ascending", "descending"):
-        page.locator("#rows thead button", has_text="SER").first.click()
-        page.wait_for_selector(f"#rows th[aria-sort={order}]")
-        place = page.evaluate("document.querySelector('#rows th[aria-sort*=scending]').cellIndex")
-        cells = page.locator(f"#rows tbody tr > :nth-child({place + 1})").all_inner_texts()
-        values = [float(cell.rstrip("%")) for cell in cells]
-        assert len(values) == n
-        assert values == sorted(values, reverse=order == "descending")
-
-
 def test_a_click_shows_a_configuration_and_pick_writes_the_file_that_train_accepts_and_registers_the_model(
     page: Any, served: Served, swept: tuple[Path, dict[str, Any]]
 ) -> None:
@@ -158,24 +140,6 @@ def test_a_click_shows_a_configuration_and_pick_writes_the_file_that_train_accep
     assert client.get_model_version("tiny model", "1").run_id == trial["run_id"]
 
 
-def test_a_press_counts_while_the_table_is_on_its_way(page: Any) -> None:
-    """Dash drops a press of a control that it is about to draw anew."""
-    page.wait_for_load_state("networkidle")
-    held: list[Any] = []
-    page.route(
-        re.compile("_dash-update-component"),
-        lambda route: held.append(route) if "rows-tree.data" in route.request.post_data else route.continue_(),
-    )
-    page.click("#rows th button")
-    wait_for(lambda: page.wait_for_timeout(100) or held)
-    row = page.query_selector_all("button.row")[-1]
-    row.click()
-    settled(page, "#chosen", row.inner_text().removeprefix("◆ ").removesuffix(" ~"))
-    held[0].continue_()
-    page.wait_for_selector("#rows th[aria-sort=ascending]")
-    page.wait_for_selector("button.row[aria-pressed=true]")
-
-
 def test_the_keyboard_alone_picks(page: Any, served: Served) -> None:
     served.picked.unlink(missing_ok=True)
 
@@ -205,37 +169,6 @@ def test_the_keyboard_alone_picks(page: Any, served: Served) -> None:
     assert load_config(served.picked, []).edp.C > 0
 
 
-def test_dark_and_light_follow_the_system_and_then_the_button(chromium: Any, served: Served) -> None:
-    context = chromium.new_context(color_scheme="dark")
-    context.set_default_timeout(PATIENCE)
-    tab = context.new_page()
-
-    def colours() -> tuple[str, str]:
-        tab.wait_for_selector("#scatter .point")
-        body = tab.evaluate("getComputedStyle(document.body).backgroundColor")
-        return body, tab.evaluate("document.querySelector('#scatter .main-svg').style.background")
-
-    tab.goto(served.page)
-    dark = colours()
-    tab.click("#toggle")
-    tab.wait_for_function(
-        "before => document.querySelector('#scatter .main-svg').style.background != before", arg=dark[1]
-    )
-    light = colours()
-    assert [max(map(int, re.findall(r"\d+", c)[:3])) < 60 for c in dark] == [True, True]
-    assert [min(map(int, re.findall(r"\d+", c)[:3])) > 200 for c in light] == [True, True]
-    tab.reload()
-    assert colours() == light, "what was chosen is kept"
-    context.close()
-
-
-def test_both_axes_and_the_colour_can_be_changed(page: Any) -> None:
-    page.click("#x")
-    page.get_by_role("option", name="Intent accuracy").click()
-    page.wait_for_function("() => document.querySelector('#scatter .xtitle')?.textContent.includes('Intent accuracy')")
-    assert "right is better" in settled(page, "#hint", "better")
-
-
 def test_mlflow_stands_beside_it_and_is_linked(page: Any, served: Served, swept: tuple[Path, dict[str, Any]]) -> None:
     assert requests.get(f"{served.mlflow}/health", timeout=30).ok
     parent = page.get_attribute("#mlflow", "href")
@@ -245,29 +178,6 @@ def test_mlflow_stands_beside_it_and_is_linked(page: Any, served: Served, swept:
     settled(page, "#details", "Its run in MLflow")
     runs = {trial["run_id"] for trial in swept[1]["trials"]}
     assert re.findall(r"/runs/(\w+)", page.get_attribute("#details a", "href"))[0] in runs
-
-
-def test_optunas_dashboard_stands_beside_it_and_is_linked(page: Any, swept: tuple[Path, dict[str, Any]]) -> None:
-    with page.context.expect_page() as opened:
-        page.click("#optuna")
-    opened.value.get_by_text("tiny").first.wait_for()
-    opened.value.close()
-
-
-def test_a_foreign_name_is_refused(served: Served) -> None:
-    assert requests.get(served.page, timeout=30).status_code == 200
-    assert requests.get(served.page, headers={"Host": "evil.example"}, timeout=30).status_code == 403
-
-
-def test_a_busy_port_is_one_line_and_exit_code_2(served: Served, swept: tuple[Path, dict[str, Any]]) -> None:
-    port = served.page.rsplit(":", 1)[1]
-    command = [sys.executable, "-m", "dashboards.cli", "ui", "tiny", "--storage", str(swept[0]), "--port", port]
-    root = str(Path(__file__).parents[2])
-    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": root}, timeout=400)
-    assert done.returncode == 2
-    assert done.stdout == ""
-    assert f"--port = {port}" in done.stderr
-    assert done.stderr.count("\n") == 1
 
 
 def test_ctrl_c_ends_all_and_leaves_nothing(served: Served) -> None:

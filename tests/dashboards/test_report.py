@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import html
 import json
 import re
@@ -14,7 +13,6 @@ import numpy as np
 import pytest
 from mlflow.tracking import MlflowClient
 
-from dashboards.report.chosen import Curve, logarithmic, roc_svg
 from dashboards.report.page import write_report
 from edp.spec import UserError
 from sweeps.config.loading import load_recipe, recipe_names, recipe_text, write_yaml
@@ -23,10 +21,10 @@ from sweeps.results.account import accounts
 from sweeps.results.cost import epsilon_of_sweep
 from sweeps.results.front import pareto_front
 from sweeps.results.recommendation import picked_spec, recommended
-from sweeps.store.picks import Origin, Trained, read_picks, write_origin
+from sweeps.store.picks import Origin, Trained, write_origin
 from sweeps.store.records import Point
 from sweeps.store.sweep import Sweep
-from sweeps.text.figures import epsilon_cell, epsilon_text, number
+from sweeps.text.figures import epsilon_text, number
 from tests.conftest import Command
 from tests.support.synthetic import sweep_of
 from trainables.config import TrialSpec
@@ -104,15 +102,6 @@ def test_it_says_what_is_guaranteed_to_whom_and_under_which_assumptions(sweep: S
 
 
 @pytest.mark.slow
-def test_of_whole_batches_it_says_how_many_gradients_were_clipped(tmp_path: Path) -> None:
-    whole = sweep_of(tmp_path, "whole", 2, "training.method=dpsgd", "training.batch_size=full")
-    write_report(whole, tmp_path / "report.html")
-    text = words(tmp_path / "report.html")
-    assert "Mechanism: 1,350 clipped gradients per step, C = " in text
-    assert "in the sum of 1,350 clipped gradients" in text
-
-
-@pytest.mark.slow
 def test_it_answers_what_a_review_asks_or_says_that_it_is_open(sweep: Sweep, tmp_path: Path) -> None:
     chosen = write_report(sweep, tmp_path / "report.html")
     assert chosen.ledger is not None
@@ -162,35 +151,6 @@ def test_what_was_measured_of_the_choice_is_kept_and_in_every_later_report(sweep
     with pytest.raises(BrokenFile, match=r"verified\.json is broken"):
         write_report(sweep, page)
     (chosen.folder / "verified.json").unlink()
-
-
-@pytest.mark.slow
-def test_every_point_of_the_front_is_in_the_table_and_labelled(sweep: Sweep, tmp_path: Path) -> None:
-    write_report(sweep, tmp_path / "report.html")
-    rows = re.findall(
-        r"<tr class=\"(?:chosen)?\s*\"><td>~?([\d@]+)</td><td>([\d.]+%)", (tmp_path / "report.html").read_text()
-    )
-    assert rows == [(p.name, f"{p.deciding['ser']:.1%}") for p in front_of(sweep)]
-    text = words(tmp_path / "report.html")
-    assert "†: an ε of 1e4 or more is no formal guarantee." in text
-    for point in front_of(sweep):
-        assert f"{epsilon_cell(point.metrics['epsilon'])} {epsilon_cell(point.metrics['epsilon_paper'])} C " in text
-
-
-@pytest.mark.slow
-def test_the_last_pick_is_what_it_is_about(sweep: Sweep, tmp_path: Path) -> None:
-    own = sweep_of(tmp_path, "own", 4)
-    for point in front_of(own)[:1]:
-        keep(own, point, "", Wanted(tmp_path / "picked.yaml", force=True))
-        assert write_report(own, tmp_path / "report.html").name == point.name
-    text = words(tmp_path / "report.html")
-    assert f"Picked: trial {point.name}" in text
-    assert f"was picked by a person, {getpass.getuser()} , at {read_picks(own)[-1].at}" in text
-    assert "No model of this sweep is registered." in text
-    assert "The private corpus is synthetic:" not in text, "it was never encoded, so nothing is known of it"
-    assert "who reviewed its privacy" in text
-    if point.metrics["epsilon"] >= 1e4:
-        assert "No formal guarantee:" in text
 
 
 def final_training(sweep: Sweep, name: str, point: Point, *, ser: float, at: str, model: str | None = None) -> Path:
@@ -323,42 +283,6 @@ def test_attacks_that_were_run_are_drawn_and_tabled(sweep: Sweep, tmp_path: Path
 
 
 @pytest.mark.slow
-def test_an_attack_that_finds_many_before_its_first_false_alarm_is_drawn_in_full() -> None:
-    """On logarithmic axes, where a curve of two corners had none left."""
-    told_apart = measure("shadow", np.arange(5000) + 5000.0, np.arange(5000) + 0.0)
-    curve = Curve("shadow", told_apart.auc, told_apart.non_members, told_apart.fpr, told_apart.tpr)
-    least, shown = logarithmic([curve])
-    assert least == 1 / 10_000
-    assert shown[0][0][0] == least, "at the left edge"
-    assert {t for _, t in shown[0]} >= {1.0}
-    assert roc_svg([curve]).count("<svg") == 1
-
-
-@pytest.mark.slow
-def test_new_seeds_are_shown_where_the_front_was_confirmed(sweep: Sweep, tmp_path: Path) -> None:
-    point = write_report(sweep, tmp_path / "report.html")
-    assert "It has not been retrained with other seeds" in words(tmp_path / "report.html")
-    place = sweep.folder / "confirm" / f"{point.trial}-{point.epoch}" / "seed-1"
-    place.mkdir(parents=True)
-    (place / "result.json").write_text(
-        json.dumps({"seed": 1, "run_id": "x", "metrics": {**point.metrics, "valid_ser": 0.4321}})
-    )
-    write_report(sweep, tmp_path / "report.html")
-    epsilons = [epsilon_cell(point.metrics[name]) for name in ("epsilon", "epsilon_paper")]
-    figures = f"43.2% {point.metrics['ser']:.1%} {point.metrics['mia_auc']:.3f}"
-    shown = f"{figures} {' '.join(epsilons)} 1 new seed is too few to judge"
-    assert shown in words(tmp_path / "report.html")
-    for seed in (2, 3):
-        made = place.with_name(f"seed-{seed}")
-        made.mkdir()
-        metrics = {**point.metrics, "valid_ser": 0.4321 + seed / 100}
-        (made / "result.json").write_text(json.dumps({"seed": seed, "run_id": "x", "metrics": metrics}))
-    write_report(sweep, tmp_path / "report.html")
-    assert "Over 3 new seeds its validation SER is" in words(tmp_path / "report.html")
-    assert '<p class="before">It was retrained' in (tmp_path / "report.html").read_text(), "on the table's sheet"
-
-
-@pytest.mark.slow
 def test_what_cannot_be_reported_is_refused_in_one_line(sweep: Sweep, tmp_path: Path, command: Command) -> None:
     empty = sweep_of(tmp_path, "empty", 0, tracked=False)
     with pytest.raises(UserError, match="no complete trial"):
@@ -371,21 +295,6 @@ def test_what_cannot_be_reported_is_refused_in_one_line(sweep: Sweep, tmp_path: 
     where = ("--storage", storage, "-o", str(tmp_path / "report.html"))
     code, out, err = command("report", "demo", "--no-verify", *where)
     assert (code, "wrote" in out) == (0, True), err
-
-
-def test_it_fits_a_sheet_and_a_phone_and_prints(chromium: Any, sweep: Sweep, tmp_path: Path) -> None:
-    write_report(sweep, tmp_path / "report.html")
-    page = chromium.new_page()
-    page.goto((tmp_path / "report.html").as_uri())
-    for width in (1280, 680, 380):
-        page.set_viewport_size({"width": width, "height": 900})
-        assert page.evaluate("document.documentElement.scrollWidth - window.innerWidth") <= 0, width
-    page.emulate_media(media="print")
-    page.set_viewport_size({"width": 680, "height": 900})  # an A4 sheet within its margins
-    cut = "[...document.querySelectorAll('table, svg, pre')].filter(e => e.scrollWidth > e.clientWidth + 1).length"
-    assert page.evaluate(cut) == 0
-    page.pdf(path=str(tmp_path / "report.pdf"), prefer_css_page_size=True)
-    assert (tmp_path / "report.pdf").read_bytes().startswith(b"%PDF")
 
 
 @pytest.mark.parametrize("name", recipe_names())

@@ -5,18 +5,15 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from dashboards.pareto import parts, view
-from dashboards.pareto.charts import cards
-from dashboards.pareto.data import METRICS, Axis, Candidate, Snapshot, drawable, snapshot
+from dashboards.pareto import parts
+from dashboards.pareto.data import METRICS, Candidate, Snapshot, drawable, snapshot
 from dashboards.pareto.scatter import scatter
 from dashboards.pareto.selection import free_file
-from dashboards.pareto.source import Source
 from dashboards.pareto.style import varies
-from dashboards.pareto.view import drawn_interval, view_of
+from dashboards.pareto.view import view_of
 from sweeps.registry.pick import Wanted, keep
 from sweeps.store.sweep import Sweep
 from tests.support.synthetic import sweep_of
@@ -46,20 +43,6 @@ def point(ser: float, auc: float = 0.5, epsilon: float = 8.0, half: float = 0.0)
 def ranges(found: Snapshot, x: str, y: str) -> list[tuple[float, float]]:
     layout = scatter(found, {}, AXES[x], AXES[y], AXES["epsilon"], "light")["layout"]
     return [tuple(layout[axis]["range"]) for axis in ("xaxis", "yaxis")]
-
-
-def test_outliers_take_one_pass_over_the_candidates(sweep: Sweep, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = of(sweep, *(point(0.2, 0.5 + i / 100) for i in range(8)))
-    many = {f"{i}": replace(c) for i, c in enumerate(list(found.candidates.values()) * 50)}
-    asked = []
-
-    def counted(candidate: Candidate, axis: Axis) -> tuple[float, float] | None:
-        asked.append(candidate)
-        return drawn_interval(candidate, axis)
-
-    monkeypatch.setattr(view, "drawn_interval", counted)
-    assert view_of(replace(found, candidates=many), AXES["valid_mia_auc"], AXES["epsilon"], {}).outside == []
-    assert len(asked) <= 2 * len(many)
 
 
 def test_one_bad_point_does_not_set_an_axis_and_that_is_said(sweep: Sweep) -> None:
@@ -94,26 +77,6 @@ def test_an_ser_of_several_magnitudes_has_a_logarithmic_axis(sweep: Sweep) -> No
     assert len(view_of(with_zero, AXES["epsilon"], AXES["valid_ser"], {}).drawn) == 2, "an SER of 0 is drawn"
 
 
-def test_an_interval_from_0_is_drawn_on_a_logarithmic_axis(sweep: Sweep) -> None:
-    metrics = point(0.02) | {"valid_ser_lower": 0.0, "valid_ser_upper": 0.05}
-    (candidate,) = of(sweep, metrics).candidates.values()
-    assert drawn_interval(candidate, AXES["valid_ser"]) == (0.0, 0.05)
-    low, high = drawn_interval(candidate, replace(AXES["valid_ser"], log=True)) or (0.0, 0.0)
-    assert 0 < low < 0.02
-    assert high == 0.05
-
-
-def test_what_has_no_guarantee_does_not_set_the_range_of_epsilon(sweep: Sweep) -> None:
-    found = of(sweep, point(0.5, epsilon=8.0), point(0.3, epsilon=300.0), point(0.1, epsilon=1e20))
-    (_, right), _ = ranges(found, "epsilon", "valid_ser")
-    assert right < 4
-    layout = scatter(found, {"valid_ser": 0.2}, AXES["epsilon"], AXES["valid_ser"], AXES["epsilon"], "light")["layout"]
-    assert layout["xaxis"]["range"][1] > 20, "limits may leave nothing else"
-    hopeless = of(sweep, point(0.5, epsilon=1e5), point(0.3, epsilon=1e9), point(0.1, epsilon=1e20))
-    (_, right), _ = ranges(hopeless, "epsilon", "valid_ser")
-    assert right > 20, "where no point has a guarantee, all are shown"
-
-
 def test_colours_do_not_paint_noise(sweep: Sweep) -> None:
     aucs = [0.48, 0.50, 0.51, 0.52, 0.53]
     noise, signal = (
@@ -129,26 +92,6 @@ def test_colours_do_not_paint_noise(sweep: Sweep) -> None:
     assert not varies([], axis)
     found = of(sweep, *(point(0.2, auc, half=0.04) for auc in aucs))
     assert "do not differ in MIA AUC (validation) by more than noise" in parts.colour_line(found, axis)
-
-
-def test_the_page_says_which_objectives_the_front_has(sweep: Sweep) -> None:
-    found = snapshot(sweep)
-
-    def line(*objectives: str) -> str:
-        search = found.recipe.search.model_copy(update={"objectives": objectives})
-        return parts.objectives_line(replace(found, recipe=found.recipe.model_copy(update={"search": search})))
-
-    assert line("ser") == (
-        "The front is by SER (validation) alone, the lower the better; MIA AUC and ε have no part in it."
-    )
-    assert line("ser", "mia_auc") == (
-        "The front is by SER (validation) and MIA AUC (validation), the lower the better; ε has no part in it. "
-        "An AUC below 0.5 counts as 0.5."
-    )
-    assert line("ser", "mia_auc", "log10_epsilon") == (
-        "The front is by SER (validation), MIA AUC (validation) and ε (honest), the lower the better. "
-        "An AUC below 0.5 counts as 0.5."
-    )
 
 
 def test_limits_that_exclude_the_selected_point_are_named(sweep: Sweep) -> None:
@@ -183,15 +126,6 @@ def test_differences_to_sgd_are_in_points_and_not_in_percent_of_a_small_figure(
 
 
 @pytest.mark.slow
-def test_cards_without_content_are_not_shown(tmp_path: Path) -> None:
-    empty = Source(sweep_of(tmp_path, "new", 0, tracked=False, state="running"))
-    assert cards(empty) == set()
-    one = Source(sweep_of(tmp_path, "one", 3, tracked=False))
-    assert cards(one) == {"first", "scatter", "sweeps"}
-    assert cards(Source(Sweep(tmp_path, "new"))) == {"sweeps"}
-
-
-@pytest.mark.slow
 def test_pick_takes_another_name_where_the_file_is_not_a_pick_of_this_sweep(tmp_path: Path) -> None:
     made = sweep_of(tmp_path / "runs", "made", 2)
     output = tmp_path / "picked.yaml"
@@ -205,14 +139,3 @@ def test_pick_takes_another_name_where_the_file_is_not_a_pick_of_this_sweep(tmp_
     assert free_file(made, output) == tmp_path / "picked-2.yaml"
     (tmp_path / "picked-2.yaml").write_text("mine: too\n")
     assert free_file(made, output) == tmp_path / "picked-3.yaml"
-
-
-def test_labels_are_outside_the_region_of_the_points(sweep: Sweep) -> None:
-    found = of(sweep, point(0.2, epsilon=8.0), point(0.3, epsilon=2.0), baseline={"valid_ser": 0.1, "mia_auc": 0.5})
-    for narrow in (False, True):
-        figure: dict[str, Any] = scatter(
-            found, {}, AXES["epsilon"], AXES["valid_ser"], AXES["mia_auc"], "light", narrow=narrow
-        )
-        for note in figure["layout"]["annotations"]:
-            assert (note["yref"], note["y"], note["yanchor"]) == ("paper", 1, "bottom")
-    assert Axis("a", "A").short == "A"

@@ -115,12 +115,7 @@ def test_a_planted_bug_raises_an_alarm(plant: Plant, at_least: float, words: str
 
 
 @pytest.mark.parametrize(
-    ("times", "words"),
-    [
-        (0.0, "the noise of 0 is at most 0"),
-        (0.5, "the noise of 0 is at most 0."),
-        (0.7, "the noise of 0 is at most 0."),
-    ],
+    ("times", "words"), [(0.0, "the noise of 0 is at most 0"), (0.7, "the noise of 0 is at most 0.")]
 )
 @pytest.mark.parametrize(
     "settings", [FULL, FULL | {"alpha_noise": "per_layer"}, POISSON], ids=["full", "shape", "poisson"]

@@ -54,14 +54,6 @@ def test_an_entry_says_how_much_noise_its_steps_had_also_in_json(mechanism, std)
     assert entry["noise_std"] == pytest.approx(std)
 
 
-def test_a_file_from_before_the_noise_was_written_reads_as_ever():
-    ledger = Ledger().record(0, FULL).record(1, LESS)
-    document = json.loads(ledger.model_dump_json())
-    for entry in document["entries"]:
-        del entry["noise_std"]
-    assert Ledger.model_validate_json(json.dumps(document)) == ledger
-
-
 def test_what_was_lost_of_an_epoch_that_was_kept_in_part_is_counted():
     def entry(epoch, steps):
         return LedgerEntry(epoch=epoch, steps=steps, mechanism=FULL)

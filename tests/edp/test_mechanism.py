@@ -7,9 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edp.mechanism import (
-    Mechanism,
-)
+from edp.mechanism import Mechanism
 
 
 def mechanism(**settings):

@@ -10,15 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edp.keyed import derived_key, digests, numbers, uniforms
-from edp.sampling import (
-    Epoch,
-    Indices,
-    poisson_epoch,
-    poisson_examples,
-    share_start,
-    shuffled_epoch,
-    steps_per_epoch,
-)
+from edp.sampling import Epoch, Indices, poisson_epoch, poisson_examples, share_start, shuffled_epoch, steps_per_epoch
 
 KEY = bytes(range(32))
 

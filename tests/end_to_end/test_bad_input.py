@@ -15,16 +15,10 @@ from tests.conftest import TINY_RECIPE, Command
     ("words", "says"),
     [
         ("list --storage RECIPE", "it is a file; allowed: a folder"),
-        ("pick s --max-mia-auc 60", "--max-mia-auc = 60: allowed: 0 to 1"),
-        ("run RECIPE --set trainin.epochs=2", "trainin = "),
         ("run RECIPE --name a/b", "name = 'a/b'"),
         ("run RECIPE --tracking-uri nonsense://x", "tracking-uri = 'nonsense://x'"),
         ("resume nothing", "no sweep of this name"),
-        ("train nothing.yaml", "no such file"),
-        ("epsilon --z0 -1 --epochs 3", "z0 = -1"),
-        ("data check /not/there", "/not/there"),
         ("nonsense", "No such command 'nonsense'"),
-        ("front --nonsense", "No such option: --nonsense"),
         ("confirm x --seeds 0", "--seeds = '0'"),
     ],
 )

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 
@@ -18,7 +16,7 @@ from tests.support.encoder_folders import make_encoder
 from tests.support.frozen_heads import model_spec, trial_spec
 from tests.support.public import CORPORA, write_corpora
 from trainables.config import CorpusSpec
-from trainables.corpora import Splits, Utterance
+from trainables.corpora import Splits
 from trainables.corpora.labels import Labels
 from trainables.corpora.overlap import check_corpus, check_utterances
 from trainables.features.encoded_corpus import EncodedCorpus
@@ -137,21 +135,6 @@ def test_the_loss_is_that_of_a_softmax_a_corpus(place: Path, monkeypatch: pytest
                 own = scores[[*own_intents.values()]].log_softmax(0)
                 intent_loss -= 0.4 * float(own[[*own_intents].index(utterance.intent)])
     assert float(found) == pytest.approx(slot_loss / tokens + intent_loss / len(chosen), rel=1e-4)
-
-
-def test_utterances_without_a_slot_and_replayed_ones_are_kept_in_part() -> None:
-    bare, slots = Utterance(("hello", "you"), ("O", "O"), "greet"), Utterance(("play", "jazz"), ("O", "B-what"), "play")
-    corpora = [[bare] * 100 + [slots] * 20, [bare] * 50]
-    labels = [Labels.of(one) for one in corpora]
-
-    def numbers(slotless: float, replayed: int, *names: str) -> list[int]:
-        args = Namespace(seed=0, corpora=names, slotless=slotless, replayed=replayed)
-        return np.bincount([number for number, _ in example.kept(corpora, labels, args)], minlength=2).tolist()
-
-    assert numbers(1.0, 0, "one", "other") == [120, 50]
-    assert numbers(0.0, 0, "one", "other") == [20, 50], "a corpus without slots is kept whole"
-    assert 20 < numbers(0.5, 0, "one", "other")[0] < 120
-    assert numbers(1.0, 30, "one") == [120, 30]
 
 
 def test_what_has_no_labels_or_no_mask_is_refused(place: Path, tmp_path: Path) -> None:

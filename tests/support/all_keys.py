@@ -7,11 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-RANDOM_BERT = {
-    "kind": "bert",
-    "vocabulary": {"name": "health", "utterances": 60},
-    "hidden_size": 12,
-}
+RANDOM_BERT = {"kind": "bert", "vocabulary": {"name": "health", "utterances": 60}, "hidden_size": 12}
 TRIAL: dict[str, Any] = {
     "corpus": {"name": "communication", "utterances": 120},
     "shadow": {"corpus": {"name": "video", "utterances": 120}, "epochs": 1},

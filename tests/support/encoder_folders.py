@@ -161,10 +161,7 @@ KINDS: dict[str, tuple[Any, dict[str, str]]] = {
         _ROBERTAS,
     ),
     "distilbert": (_distilbert, _BERTS),
-    "electra": (
-        lambda **c: ElectraConfig(**_SIZES, embedding_size=8, max_position_embeddings=POSITIONS, **c),
-        _BERTS,
-    ),
+    "electra": (lambda **c: ElectraConfig(**_SIZES, embedding_size=8, max_position_embeddings=POSITIONS, **c), _BERTS),
     "deberta-v2": (_deberta, _BERTS),
     "modernbert": (
         lambda **c: ModernBertConfig(**_SIZES, max_position_embeddings=POSITIONS, local_attention=8, **c),
@@ -202,65 +199,17 @@ FROZEN_KINDS: dict[str, tuple[Any, Any]] = {
         lambda **c: GPT2Config(n_embd=16, n_layer=3, n_head=2, n_positions=POSITIONS, **c),
         lambda: split_byte_pairs(QWEN, ["<|endoftext|>"], ""),
     ),
-    "t5": (
-        lambda **c: T5Config(d_model=16, d_kv=8, d_ff=24, num_layers=3, num_heads=2, **c),
-        t5_unigrams,
-    ),
+    "t5": (lambda **c: T5Config(d_model=16, d_kv=8, d_ff=24, num_layers=3, num_heads=2, **c), t5_unigrams),
 }
 """Models that are read frozen: decoders, and the encoder of an encoder-decoder."""
 
 
+_SOUND = (
+    "albert bert data2vec-text deberta-v2 distilbert electra luke modernbert mpnet nomic_bert rembert roberta roformer"
+    " bloom cohere2 gemma2 gemma3_text gpt_neox llama mistral opt phi3 qwen3 t5 umt5"
+)
 ARCHITECTURES: dict[str, str] = {
-    **dict.fromkeys(
-        ("albert", "bert", "camembert", "data2vec-text", "deberta", "deberta-v2", "distilbert", "electra"), ""
-    ),
-    **dict.fromkeys(
-        ("ernie", "esmc", "eurobert", "gte", "jina_embeddings_v3", "luke", "megatron-bert", "modernbert"), ""
-    ),
-    **dict.fromkeys(
-        (
-            "mpnet",
-            "nomic_bert",
-            "rembert",
-            "roberta",
-            "roberta-prelayernorm",
-            "roc_bert",
-            "roformer",
-            "tapas",
-            "ultrabert",
-            "xlm-roberta",
-            "xlm-roberta-xl",
-        ),
-        "",
-    ),
-    **dict.fromkeys(
-        (
-            "bloom",
-            "cohere",
-            "cohere2",
-            "gemma",
-            "gemma2",
-            "gemma3_text",
-            "glm4",
-            "gpt_neox",
-            "granite",
-            "llama",
-            "mistral",
-            "mt5",
-            "olmo2",
-            "opt",
-            "phi",
-            "phi3",
-            "qwen2",
-            "qwen3",
-            "smollm3",
-            "stablelm",
-            "starcoder2",
-            "t5",
-            "umt5",
-        ),
-        "",
-    ),
+    **dict.fromkeys(_SOUND.split(), ""),
     **dict.fromkeys(("convbert", "fnet", "mobilebert", "nystromformer", "yoso"), "meets"),
     **dict.fromkeys(("big_bird", "esm", "flaubert", "xlm"), "dropout"),
 }

@@ -35,11 +35,7 @@ def begin(*args: Any, **options: Any) -> NoReturn:
     raise Began
 
 
-_FENCES = (
-    "ray.init",
-    "dashboards.serve.mlflow_ui",
-    "trainables.corpora.public._download",
-)
+_FENCES = ("ray.init", "dashboards.serve.mlflow_ui", "trainables.corpora.public._download")
 
 
 @pytest.fixture(scope="module")

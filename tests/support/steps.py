@@ -9,7 +9,7 @@ import numpy as np
 import torch.distributed as dist
 
 from edp.hook import EDPHook
-from edp.sampling import Epoch, Step, group_by_user, sharded, shuffled_epoch, steps_at_rate
+from edp.sampling import Epoch, Step, group_by_user, shuffled_epoch, steps_at_rate
 
 
 def steps_of(hook: EDPHook, number: int = 0) -> Iterator[Step]:
@@ -35,12 +35,3 @@ def open_examples(hook: EDPHook, micro_batches: list[int]) -> None:
     examples = max(1, round(hook.micro_batches / hook.rate))
     users = np.arange(examples) if hook.spec.unit == "user" else None
     next(hook.steps(Epoch(0, "poisson", examples, hook.micro_batches, [step], users)))
-
-
-def open_micro_batches(hook: EDPHook, sizes: list[int]) -> None:
-    """A step of all examples at rate 1, in micro-batches of these sizes."""
-    ends = np.cumsum(sizes)
-    micro_batches = [np.arange(end - size, end) for size, end in zip(sizes, ends, strict=True)]
-    examples = max(1, sum(sizes))
-    step = sharded(micro_batches, dist.get_world_size())
-    next(hook.steps(Epoch(0, hook.spec.sampling, examples, examples, [step])))

@@ -15,18 +15,10 @@ from trainables.features.word_pieces import WordPieces
 
 PUBLIC = CorpusSpec(name="public")
 CLC = CLCSpec(
-    embeddings=EmbeddingsSpec(corpus=PUBLIC),
-    embedding_size=8,
-    hidden_size=6,
-    char_filters=5,
-    char_embedding_size=4,
+    embeddings=EmbeddingsSpec(corpus=PUBLIC), embedding_size=8, hidden_size=6, char_filters=5, char_embedding_size=4
 )
 BERT = BERTSpec(vocabulary=PUBLIC, pretrained=None, hidden_size=8, layers=2, heads=2)
-PUBLIC_TOKENS = [
-    ["play", "a", "song", "by", "queen"],
-    ["what", "is", "the", "weather", "in", "rome"],
-    ["call", "me"],
-]
+PUBLIC_TOKENS = [["play", "a", "song", "by", "queen"], ["what", "is", "the", "weather", "in", "rome"], ["call", "me"]]
 
 
 def utterance(text: str, tags: str, intent: str) -> Utterance:

@@ -20,9 +20,7 @@ AWKWARD = [
     Utterance(("paris", "london"), ("B-city", "B-city"), "book_flight"),
     Utterance(("paris", "london"), ("B-city", "B-city"), "book_flight"),
     Utterance(
-        ("añade", "clásicos", "日本", "zero\u2028width", "no\u00a0break"),
-        ("O", "B-x.y", "O", "O", "O"),
-        "add_song",
+        ("añade", "clásicos", "日本", "zero\u2028width", "no\u00a0break"), ("O", "B-x.y", "O", "O", "O"), "add_song"
     ),
     Utterance(("number", "#", "five"), ("O", "O", "B-digit"), "dial_it"),
     Utterance(("stop",), ("O",), "music_stop_now"),

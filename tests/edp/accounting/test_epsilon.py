@@ -80,12 +80,7 @@ class TestPaper:
 
     def test_it_looks_at_z_alone(self):
         plain = epsilon_paper(plan(), 5e-4)
-        for other in (
-            plan(noise="paper"),
-            plan(alpha="paper"),
-            plan(sampling="poisson"),
-            plan(reproducible_noise=1),
-        ):
+        for other in (plan(noise="paper"), plan(alpha="paper"), plan(sampling="poisson"), plan(reproducible_noise=1)):
             assert epsilon_paper(other, 5e-4) == plain
 
 

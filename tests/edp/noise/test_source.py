@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import json
-from typing import Any
-
 import pytest
 import torch
 
 import edp.noise.gaussian
-from edp.ledger import Ledger, planned_ledger
 from edp.noise.compiled import kernel
 from edp.noise.source import noise_source
-from edp.spec import EDPSpec
 
 COMPILED = pytest.mark.skipif(kernel() is None, reason="without a C compiler there is no compiled generator")
 
@@ -48,44 +43,3 @@ def test_a_clip_factor_of_zero_leaves_noise_alone(band: int) -> None:
         source.add_(x, [x], 0.5, 0, clip_factor=torch.tensor(0.0), stretch=1.0)
     assert torch.equal(buffer, fresh)
     assert buffer.isfinite().all()
-
-
-@pytest.mark.parametrize(
-    ("settings", "recorded"),
-    [
-        ({}, {"correlation": "none", "band": 1, "noise_std": 0.125}),
-        ({"noise_correlation": "banded"}, {"correlation": "banded", "band": 16, "noise_std": 0.361632}),
-    ],
-)
-def test_a_planned_run_has_the_ledger_that_it_always_had(settings: dict[str, Any], recorded: dict[str, Any]) -> None:
-    run = {"epochs": 1, "micro_batches": 8, "steps_per_epoch": 20, "rate": 0.05, "single_example": False}
-    written = planned_ledger(EDPSpec(C=0.5, z0=2.0, **settings), **run).model_dump_json()
-    document = json.loads(written)
-    assert document["entries"][0].pop("noise_std") == pytest.approx(recorded.pop("noise_std"), rel=1e-5)
-    mechanism = {
-        "C": 0.5,
-        "z": 2.0,
-        "N": 8,
-        "noise": "corrected",
-        "alpha": "fixed",
-        "alpha_noise": "isotropic",
-        "max_alpha": 1.0,
-        "unit": "example",
-        "sampling": "shuffle",
-        "rate": 0.05,
-        "single_example": False,
-        "replayable": False,
-        "clip": "fixed",
-        "count_std": 0.0,
-        **recorded,
-    }
-    expected = {
-        "private": True,
-        "alpha_release": None,
-        "entries": [{"epoch": 0, "steps": 20, "mechanism": mechanism}],
-        "not_executed": [],
-        "discarded": [],
-        "most_of_a_user": None,
-    }
-    assert json.dumps(document) == json.dumps(expected), "the same fields in the same order"
-    assert Ledger.model_validate_json(written).model_dump_json() == written

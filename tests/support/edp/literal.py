@@ -161,12 +161,7 @@ def hook_training(
 
 
 def in_one_pass(
-    hook: EDPHook,
-    ddp: nn.Module,
-    x: torch.Tensor,
-    y: torch.Tensor,
-    micro_batches: list[torch.Tensor],
-    pieces: int,
+    hook: EDPHook, ddp: nn.Module, x: torch.Tensor, y: torch.Tensor, micro_batches: list[torch.Tensor], pieces: int
 ) -> None:
     """Backpropagates a worker's micro-batches in so many passes."""
     recorder, cuts = hook.recorder, np.array_split(np.arange(len(micro_batches)), pieces)

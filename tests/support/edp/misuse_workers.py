@@ -137,12 +137,6 @@ def a_parameter_added_between_steps(loop: Loop) -> None:
         loop.model.append(nn.Linear(4, 4))
 
 
-def a_parameter_added_within_the_last_step(loop: Loop) -> None:
-    *_, step = loop.hook.steps(Epoch(0, "shuffle", EXAMPLES, BATCH, [next(iter(loop.epoch()))]))
-    loop.model.append(nn.Linear(4, 4))
-    loop.step(step)
-
-
 def a_parameter_replaced(loop: Loop) -> None:
     for step in loop.hook.steps(loop.epoch()):
         loop.model[0].weight = nn.Parameter(torch.zeros_like(loop.model[0].weight))
@@ -205,12 +199,7 @@ class RecordedLoop(Loop):
         self.ddp = one_bucket_ddp(model)
         self.optimizer = torch.optim.SGD(self.ddp.parameters(), lr=0.1)
         self.hook = EDPHook(
-            self.ddp,
-            self.spec,
-            micro_batches=BATCH,
-            single_example=True,
-            rate=BATCH / EXAMPLES,
-            recorder=self.recorder,
+            self.ddp, self.spec, micro_batches=BATCH, single_example=True, rate=BATCH / EXAMPLES, recorder=self.recorder
         )
 
     def run(self, mine: list[np.ndarray], micro_batch_b: torch.Tensor | None = None) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.metadata
 import re
-import shutil
 import subprocess
 import sys
 import zipfile
@@ -59,28 +58,6 @@ def test_the_image_has_the_ray_that_is_installed_and_is_the_one_that_kubernetes_
         *("pyproject.toml", "requirements.lock", "README.md", "LICENSE"),
         *("edp", "trainables", "sweeps", "dashboards"),
     }
-
-
-@pytest.mark.slow
-def test_the_image_is_of_the_lock_and_installs_from_what_is_copied(tmp_path: Path) -> None:
-    text = DOCKERFILE.read_text()
-    instructions = [line.split()[0] for line in text.splitlines() if line and not line.startswith("#")]
-    assert set(instructions) == {"FROM", "RUN", "WORKDIR", "COPY"}, "what every builder knows, and no line goes on"
-    assert instructions[0] == "FROM"
-    (ray, python) = re.findall(r"^FROM rayproject/ray:(\S+)-py3(\d+)$", text, re.MULTILINE)[0]
-    assert f"\nray=={ray}\n" in (ROOT / "requirements.lock").read_text()
-    assert f'requires-python = ">=3.{python}"' in (ROOT / "pyproject.toml").read_text()
-    first, last = (text.index(line) for line in ("COPY --chown=ray requirements.lock", "COPY --chown=ray edp "))
-    assert first < text.index("pip install --no-cache-dir -r requirements.lock") < last, "code does not undo the layer"
-    for name in copied(text):
-        if (ROOT / name).is_dir():
-            shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
-        else:
-            shutil.copyfile(ROOT / name, tmp_path / name)
-    build = "import setuptools.build_meta as b; print(b.build_editable('.'))"
-    done = subprocess.run([sys.executable, "-c", build], cwd=tmp_path, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert list(tmp_path.glob("edp_sweeps-*.whl"))
 
 
 @pytest.mark.slow

@@ -41,20 +41,6 @@ def test_ray_is_the_pinned_one_everywhere(spec: dict[str, Any], documents: list[
     assert f"FROM rayproject/ray:{RAY_VERSION}-py311" in KUBERAY.read_text()
 
 
-def test_it_scales_as_the_launcher_does_and_only_workers_have_gpus(spec: dict[str, Any]) -> None:
-    cluster = yaml.safe_load(LAUNCHER.read_text())
-    (group,) = spec["workerGroupSpecs"]
-    assert spec["enableInTreeAutoscaling"] is True
-    assert group["replicas"] == group["minReplicas"] == 0
-    assert group["maxReplicas"] == cluster["max_workers"]
-    assert spec["autoscalerOptions"]["idleTimeoutSeconds"] == 60 * cluster["idle_timeout_minutes"]
-    for of, gpus in ((spec["headGroupSpec"], "0"), (group, "8")):
-        (container,) = of["template"]["spec"]["containers"]
-        assert container["resources"]["limits"].get("nvidia.com/gpu", "0") == gpus
-        assert of["rayStartParams"]["num-gpus"] == gpus
-        assert all(isinstance(value, str) for value in of["rayStartParams"].values()), "what kubectl refuses"
-
-
 def test_tokens_are_on_and_nothing_is_reachable_from_outside(
     spec: dict[str, Any], documents: list[dict[str, Any]]
 ) -> None:

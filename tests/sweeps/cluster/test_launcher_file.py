@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import shlex
 import subprocess
-import tomllib
 from collections.abc import Callable
 from copy import deepcopy
 from pathlib import Path
@@ -19,7 +18,6 @@ from ray.autoscaler._private.util import prepare_config, validate_config
 
 ROOT = Path(__file__).resolve().parents[3]
 LAUNCHER = ROOT / "ray_cluster.yaml"
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 
 COMMANDS = (
     "initialization_commands",
@@ -50,15 +48,6 @@ def split(cluster: dict[str, Any]) -> tuple[dict[str, Any], list[dict[str, Any]]
 
 def test_ray_accepts_it(cluster: dict[str, Any]) -> None:
     check(cluster)
-
-
-def test_workers_scale_from_none_to_the_limit(cluster: dict[str, Any]) -> None:
-    head, workers = split(cluster)
-    assert head["max_workers"] == 0
-    assert all(worker["min_workers"] == 0 for worker in workers)
-    enabled = [worker for worker in workers if worker["max_workers"] > 0]
-    assert len(enabled) == 1, "of two types that fit, the autoscaler takes either"
-    assert enabled[0]["max_workers"] == cluster["max_workers"] > 0
 
 
 def test_no_port_is_open_to_the_world(cluster: dict[str, Any]) -> None:
@@ -112,47 +101,9 @@ def machine(cluster: dict[str, Any], role: str) -> list[list[str]]:
     return [node["initialization_commands"] for node in split(cluster)[1]]
 
 
-def test_all_nodes_run_the_image_that_the_head_builds(cluster: dict[str, Any]) -> None:
-    image = cluster["docker"]["image"]
-    (head,) = machine(cluster, "head")
-    (build,) = (i for i, c in enumerate(head) if "docker build" in c)
-    assert f"--tag {image} --file sweeps/cluster/Dockerfile ." in head[build]
-    (saved,) = re.findall(r"mv \S+ (\S+)$", head[build])
-    for commands in machine(cluster, "worker"):
-        assert re.findall(r"^docker load .*--input (\S+)", commands[-1]) == [saved]
-        assert not any("docker build" in c for c in commands)
-    (mlflow,) = (i for i, c in enumerate(head) if "mlflow server" in c)
-    assert f"{image} mlflow server" in head[mlflow]
-    assert mlflow > build
-    named = re.findall(r"\bedp-sweeps:\S+", LAUNCHER.read_text())
-    assert set(named) == {image}
-    kuberay = (ROOT / "sweeps" / "cluster" / "kuberay.yaml").read_text()
-    assert set(re.findall(r"/(edp-sweeps:[\w.-]+)", kuberay)) == {image}, "both cluster files name the same image"
-    assert (ROOT / "sweeps" / "cluster" / "Dockerfile").is_file()
-
-
-def test_a_new_container_is_started_where_anything_has_changed(cluster: dict[str, Any]) -> None:
-    # Ray would go on with one that runs, whatever its image and options are by now.
-    for role in ("head", "worker"):
-        for commands in machine(cluster, role):
-            assert f"docker stop {cluster['docker']['container_name']} > /dev/null" in commands[0]
-        # A command that begins with `docker` would run on the machine.
-        assert not [c for c in cluster[f"{role}_start_ray_commands"] if c.startswith("docker")]
-
-
 def test_no_secret_is_in_the_file(cluster: dict[str, Any]) -> None:
     assert "RAY_AUTH_TOKEN" not in LAUNCHER.read_text()
     assert not re.search(r"://[^/@\s]+:[^/@\s]+@", LAUNCHER.read_text())
-
-
-def test_all_of_the_project_is_copied(cluster: dict[str, Any]) -> None:
-    mounts = {v for k, v in cluster["file_mounts"].items() if k.startswith("/home/ray/edp-sweeps/")}
-    packages = {p.rstrip("*") for p in PROJECT["tool"]["setuptools"]["packages"]["find"]["include"]}
-    project = PROJECT["project"]
-    files = {"pyproject.toml", "requirements.lock", project["readme"], *project["license-files"]}
-    assert mounts == packages | files
-    assert all((ROOT / package).is_dir() for package in packages)
-    assert all(k.endswith(f"/{v}") for k, v in cluster["file_mounts"].items() if v in mounts)
 
 
 def test_commands_are_bash(cluster: dict[str, Any]) -> None:

@@ -13,10 +13,8 @@ from sweeps.results.account import UNKNOWN
 from sweeps.store.picks import Origin
 from sweeps.text.figures import epsilon_digits
 from tests.conftest import Command
-from tests.support import writers
 from tests.support.spending import training
 from tests.support.synthetic import sweep_of
-from trainables.corpora import generate
 
 EIGHT = ("edp.epsilon=8", "search.objectives=[ser]")
 
@@ -47,15 +45,6 @@ def test_it_shows_every_training_and_what_all_of_them_cost_together(tmp_path: Pa
     assert (found["delta"], found["unit"], found["uncounted"]) == (5e-4, "example", [])
     code, out, _ = command("account", "--delta", "1e-5", "--storage", str(tmp_path), "--json")
     assert json.loads(out)["corpora"][0]["epsilon_released"] == pytest.approx(10.01, abs=0.01)
-
-
-@pytest.mark.slow
-def test_a_corpus_that_nothing_was_trained_on_costs_nothing(tmp_path: Path, command: Command) -> None:
-    training(tmp_path / "runs", "one", *EIGHT)
-    path = writers.jsonl(generate("health", 60, seed=1), tmp_path / "mine")
-    code, out, err = command("account", str(path), "--storage", str(tmp_path / "runs"))
-    assert code == 0, err
-    assert "looked at: 0" in out
 
 
 @pytest.mark.slow

@@ -42,13 +42,6 @@ def test_a_model_within_all_limits_passes_and_one_over_some_fails_with_them(swee
     assert found["figures"]["ser"] == figures["ser"]
 
 
-def test_a_point_is_checked_by_its_name(sweep: Sweep, command: Command) -> None:
-    where = ("--storage", str(sweep.folder.parent))
-    code, out, _ = command("check", "one", "0", "--max-epsilon", "1e300", *where)
-    assert code == 0
-    assert "trial 0 of one" in out
-
-
 def test_a_registered_model_is_checked_by_its_tags(tmp_path: Path, command: Command) -> None:
     storage = tmp_path / "runs"
     storage.mkdir()

@@ -48,13 +48,6 @@ def test_what_it_writes_is_a_schema_of_the_corpus_and_is_not_overwritten(mine: P
     assert f"{counts['left_out']} training utterances are left out and 0 lose a slot" in out
 
 
-def test_without_a_schema_the_labels_in_few_utterances_are_counted(mine: Path, command: Command) -> None:
-    code, out, err = command("data", "check", mine.name)
-    assert code == 0, err
-    assert "labels: 50, read off this corpus and taken to be public; " in out
-    assert "stand in fewer than 10 training utterances" in out
-
-
 def test_the_holder_of_the_data_is_told_how_much_of_a_schemas_text_is_in_the_corpus(
     mine: Path, command: Command
 ) -> None:
@@ -80,18 +73,6 @@ def test_the_holder_of_the_data_is_told_how_much_of_a_schemas_text_is_in_the_cor
     for words in (("--schema", "s.yaml"), ()):
         code, out, _ = command("data", "check", mine.name, *words)
         assert "private data" not in out
-
-
-def test_what_was_not_read_of_a_schema_is_said(mine: Path, command: Command) -> None:
-    Path("nlu.yml").write_text(
-        "nlu:\n- regex: zip\n- intent: play_video\n  examples: |\n    - play\n- intent: b\n  examples: |\n    - c [d]\n"
-    )
-    says = "regexes (1), samples with brackets that mark no entity (1)"
-    code, out, err = command("data", "check", mine.name, "--schema", "nlu.yml")
-    assert code == 0, err
-    assert f"not read of the schema: {says}\n" in out
-    code, out, err = command("data", "text", "nlu.yml")
-    assert f"not read: {says}\n" in out
 
 
 @pytest.mark.parametrize(

@@ -64,20 +64,6 @@ def test_what_it_writes_is_a_corpus_that_it_never_overwrites(schema: str, comman
 
 
 @pytest.mark.parametrize(
-    "content",
-    ["samples: ['to {city} now']\nslots: {city: {values: [rome, bonn]}}", "intents: {a: {samples: [b c]}, d: {}}"],
-)
-def test_text_of_slots_alone_and_of_intents_alone_is_a_corpus_too(
-    content: str, schema: str, command: Command, tmp_path: Path
-) -> None:
-    Path(schema).write_text(content)
-    code, out, err = command("data", "text", schema, "--output", "t.jsonl")
-    assert code == 0, err
-    assert "an intent" not in out or "d" in out
-    assert read_corpus(Path("t.jsonl"), "auto") == make_text(find_schema(schema, "x").schema.text)
-
-
-@pytest.mark.parametrize(
     ("words", "says"),
     [
         ("no.yaml", "schema = no.yaml: there is no such file; allowed: a YAML file, atis"),

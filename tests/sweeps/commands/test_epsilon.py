@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -69,17 +67,6 @@ def test_a_rate_has_as_many_steps_as_the_training_it_comes_from(examples: int, b
     assert steps_at_rate(min(1.0, batch_size / examples)) == steps_per_epoch(examples, batch_size)
 
 
-@pytest.mark.parametrize("delta", ["5e-4", "1e-12"])
-@pytest.mark.parametrize("rate", ["0.4", "1e-12"])
-def test_nothing_but_the_answer_is_printed(
-    rate: str, delta: str, caplog: pytest.LogCaptureFixture, command: Command
-) -> None:
-    words = ("--z0", "1", "--epochs", "2", "--sampling", "poisson", "--rate", rate, "--delta", delta)
-    code, _, err = command("epsilon", *words)
-    assert (code, err) == (0, "")
-    assert caplog.records == []
-
-
 @pytest.mark.parametrize(
     ("words", "says"),
     [
@@ -96,39 +83,3 @@ def test_a_mistake_is_one_line(command: Command, words: tuple[str, ...], says: s
     code, out, err = command("epsilon", "--z0", "1", "--epochs", "2", *words)
     assert (code, out, err.count("\n")) == (2, "", 1)
     assert says in err
-
-
-@pytest.mark.parametrize(
-    ("more", "says"),
-    [
-        ((), "delta = 0.0005: on 2,000 training utterances or more, publishing one of them"),
-        (("--unit", "micro_batch", "--delta", "1e-5"), "delta = 1e-05: on 100,000 training utterances or more"),
-        (("--unit", "user"), None),
-    ],
-)
-def test_it_says_for_which_corpora_a_delta_is_too_large(
-    command: Command, more: tuple[str, ...], says: str | None
-) -> None:
-    code, out, err = command("epsilon", "--z0", "1", "--epochs", "2", *more)
-    assert code == 0, err
-    printed = " ".join(out.split())
-    assert "training utterances or more" not in printed if says is None else says in printed
-
-
-@pytest.mark.parametrize(
-    ("z0", "more", "guarantee", "title"),
-    [
-        ("1", (), True, "honest 12.7"),
-        ("1e-3", (), False, "honest 4.01e+06 (no formal guarantee)"),
-        ("1", ("--alpha", "paper"), False, "∞ (no formal guarantee), paper 6.52"),
-        ("0", (), False, "an infinite ε is not on the axis"),
-    ],
-)
-def test_the_document_and_the_plot_say_what_is_guaranteed(
-    command: Command, z0: str, more: tuple[str, ...], guarantee: bool, title: str, tmp_path: Path
-) -> None:
-    page = tmp_path / "curve.html"
-    code, out, err = command("epsilon", "--z0", z0, "--epochs", "2", "--plot", str(page), "--json", *more)
-    assert code == 0, err
-    assert json.loads(out)["formal_guarantee"] is guarantee
-    assert title in json.loads(re.findall(r'"title":\{"text":("[^"]{20,}")', page.read_text())[-1])

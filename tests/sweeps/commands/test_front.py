@@ -11,19 +11,14 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from dashboards.report.page import write_report
-from sweeps.commands.confirm import print_confirmation
 from sweeps.commands.front import print_front
 from sweeps.commands.status import print_sweep
-from sweeps.config.loading import load_recipe
 from sweeps.config.target_epsilon import planned
-from sweeps.registry.pick import Wanted, keep
 from sweeps.results.cost import epsilon_of_sweep
 from sweeps.results.front import pareto_front
 from sweeps.store.records import Point
 from sweeps.store.sweep import Sweep
 from sweeps.text.figures import epsilon_cell, epsilon_text, params_text, read_text, shared_params
-from sweeps.tracking.run_note import run_note
 from tests.support.studies import sweep as new_sweep
 from tests.support.studies import trials
 from tests.support.synthetic import sweep_of
@@ -81,19 +76,6 @@ def test_no_configuration_and_none_of_its_epsilons_is_cut(show: Any, width: int,
     assert "ε of 1e4 or more is no formal guarantee." in " ".join(page.split())
 
 
-@pytest.mark.parametrize("width", [80, 120])
-@pytest.mark.slow
-def test_neither_is_what_was_confirmed(width: int, plain: Sweep, audited: bool) -> None:
-    interval = {"mean": 0.512, "lower": 0.482, "upper": 0.542}
-    points = [
-        {"name": p.name, "metrics": p.metrics, "runs": [], "confirmed": {"valid_ser": interval, "mia_auc": interval}}
-        for p in front_of(plain)
-    ]
-    document = {"sweep": "made", "seeds": 3, "points": points, "failures": []}
-    page = shown(print_confirmation, document | {"epsilon_of_sweep_and_confirmation": 1e5}, width)
-    assert not missing([text for p in front_of(plain) for text in (p.name, *epsilons(p), "51.2% ±3.0")], page)
-
-
 def test_a_sweep_has_an_epsilon_before_any_trial_is_complete_for_failed_ones_have_cost_what_they_ran(
     tmp_path: Path,
 ) -> None:
@@ -111,28 +93,3 @@ def test_a_sweep_has_an_epsilon_before_any_trial_is_complete_for_failed_ones_hav
     page = shown(print_sweep, sweep)
     assert "no complete trial yet, so no front" in page
     assert f"ε of the whole sweep (all trials composed): {epsilon_text(cost)}" in page
-
-
-def test_what_is_picked_begins_with_its_three_epsilons(plain: Sweep, audited: bool, tmp_path: Path) -> None:
-    point = front_of(plain)[0]
-    keep(plain, point, "", Wanted(tmp_path / "picked.yaml"))
-    end = ", ε read 7.81–8.2" if audited else ""
-    assert point.metrics["epsilon_paper"] > 1e4
-    heading = (tmp_path / "picked.yaml").read_text()
-    assert f"# ε honest {point.metrics['epsilon']:.2e} (no formal guarantee), ε paper " in heading
-    assert f"(no formal guarantee){end}, at δ = 0.0005.\n" in heading
-
-
-@pytest.mark.slow
-def test_the_tpr_has_a_column_wherever_it_is_an_objective(tmp_path: Path) -> None:
-    sweep = sweep_of(tmp_path, "made", 4)
-    heads = "MIA TPR", "| MIA TPR |", "<th>MIA TPR<br>", "MIA TPR at 1 % FPR, validation (lower is better)"
-    for rare in (False, True):
-        if rare:
-            words = ["search.objectives=[ser, mia_tpr_at_1pct_fpr]", "search.sampler=random"]
-            sweep.save_recipe(load_recipe("quickstart_paper", words)[1])
-        write_report(sweep, tmp_path / "report.html")
-        report = (tmp_path / "report.html").read_text()
-        note = run_note(sweep, sweep.recipe, sweep.trials(), front_of(sweep), "1")
-        pages = shown(print_front, sweep, 200), note, report, report
-        assert [head in page for head, page in zip(heads, pages, strict=True)] == [rare] * 4

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 
 import pytest
 
 from edp.mechanism import Mechanism
 from edp.spec import UserError
-from sweeps.commands.verify import EXAMPLES, load, small, verify_with_bar
-from sweeps.config.loading import RECIPES, recipe_names, write_yaml
+from sweeps.commands.verify import load, verify_with_bar
+from sweeps.config.loading import write_yaml
 from tests.conftest import Command
 from tests.support.tiny import spec
 
@@ -70,30 +69,7 @@ def test_what_cannot_be_verified_is_refused_in_one_line(
     assert (code, "no such" in err) == (2, True)
 
 
-@pytest.mark.parametrize("name", recipe_names())
-def test_every_recipe_is_one_that_can_be_verified(name: str) -> None:
-    found = small(load(name, []))
-    whole = load(name, [])
-    assert found.edp == whole.edp
-    assert found.training.workers == 1
-    assert found.training.batch_in(EXAMPLES) <= EXAMPLES
-
-
-@pytest.mark.parametrize(("batch", "clips"), [(48, 3), (60, 6), (20, 20), (64, 8), (100, 25), (1000, 1000)])
-def test_a_smaller_step_has_whole_micro_batches(batch: int, clips: int) -> None:
-    training = small(spec(training={"batch_size": batch, "micro_batches": clips, "workers": 1})).training
-    assert isinstance(training.batch_size, int)
-    assert training.batch_size % training.micro_batches == 0
-    assert 0 < training.batch_size <= EXAMPLES
-
-
 def test_a_space_whose_first_choices_do_not_fit_together_has_a_configuration_that_does() -> None:
     shapes = ["space.training.batch_size.choice=[8, 64]", "space.training.micro_batches.choice=[64, 8]"]
     found = load("quickstart_paper", shapes).training
     assert (found.batch_size, found.micro_batches) in {(8, 8), (64, 64), (64, 8)}
-
-
-def test_a_recipe_of_ones_own_is_one_though_it_names_no_space(tmp_path: Path) -> None:
-    own = tmp_path / "own.yaml"
-    shutil.copy(RECIPES / "atis_clc.yaml", own)
-    assert load(str(own), []) == load("atis_clc", [])

@@ -7,9 +7,7 @@ from pathlib import Path
 import pytest
 
 from edp.spec import UserError
-from sweeps.commands.verify import load
-from sweeps.config.loading import load_config, load_recipe
-from sweeps.config.recipe import example_params
+from sweeps.config.loading import load_recipe
 
 
 def written(folder: Path, **texts: str) -> Path:
@@ -38,13 +36,6 @@ def test_a_corpus_and_a_searched_setting_are_replaced_whole(tmp_path: Path) -> N
     assert found.space["training.learning_rate"].model_dump(exclude_none=True) == {"choice": (1, 2)}
 
 
-def test_a_model_of_another_kind_takes_nothing_of_the_bases(tmp_path: Path) -> None:
-    own = "base: atis_bert\nmodel: {kind: clc, embeddings: {corpus: {name: snips}}}\n"
-    _, found = load_recipe(str(written(tmp_path, mine=own)), [])
-    wanted = load_recipe("quickstart_paper", ["model={kind: clc, embeddings: {corpus: {name: snips}}}"])[1]
-    assert found.model == wanted.model
-
-
 def test_a_base_may_be_a_path_from_the_files_folder_and_have_a_base(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -54,14 +45,6 @@ def test_a_base_may_be_a_path_from_the_files_folder_and_have_a_base(
     path = written(tmp_path / "in", second="base: ../first.yaml\ntraining: {learning_rate: 8}\n")
     _, found = load_recipe(str(path), ["edp.epsilon=2"])
     assert (found.training.epochs, found.training.learning_rate, found.edp.epsilon) == (7, 8, 2)
-
-
-def test_verify_takes_a_recipe_that_has_nothing_but_a_base_for_a_recipe(tmp_path: Path) -> None:
-    path = written(tmp_path, mine="base: private\n")
-    recipe = load_recipe("private", [])[1]
-    assert load(str(path), []) == recipe.trial(example_params(recipe))
-    with pytest.raises(UserError, match="it is a recipe, because it has base"):
-        load_config(path, [])
 
 
 @pytest.mark.parametrize(
@@ -84,8 +67,3 @@ def test_a_mistake_is_one_line(texts: dict[str, str], says: str, tmp_path: Path)
         load_recipe(str(written(tmp_path, **texts)), [])
     assert says in str(error.value)
     assert "\n" not in str(error.value)
-
-
-def test_the_base_is_not_changed_on_the_command_line() -> None:
-    with pytest.raises(UserError, match="base = 'private': unknown setting"):
-        load_recipe("quickstart", ["base=private"])

@@ -20,10 +20,7 @@ from trainables.corpora import generate
 @pytest.mark.parametrize(
     ("search", "said"),
     [
-        (
-            SearchSpec(),
-            "chosen by validation SER and MIA AUC of the private corpus, which no ε covers",
-        ),
+        (SearchSpec(), "chosen by validation SER and MIA AUC of the private corpus, which no ε covers"),
         (
             SearchSpec(objectives=("ser", "mia_tpr_at_1pct_fpr")),
             "chosen by validation SER and MIA TPR at 1 % FPR of the private corpus, which no ε covers",

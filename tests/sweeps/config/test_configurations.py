@@ -75,9 +75,7 @@ def test_what_a_sampler_can_ask_for_is_what_is_listed() -> None:
 
 def test_a_setting_without_effect_makes_no_other_configuration() -> None:
     searched = recipe(
-        *FIXED,
-        "space.training.optimizer.choice=[sgd, momentum]",
-        "space.training.momentum.choice=[0.5, 0.9]",
+        *FIXED, "space.training.optimizer.choice=[sgd, momentum]", "space.training.momentum.choice=[0.5, 0.9]"
     )
     found = all_configurations(searched)
     assert found is not None

@@ -5,15 +5,12 @@ from __future__ import annotations
 import optuna
 import pytest
 
-from edp.accounting.epsilon import epsilon
 from edp.spec import UserError
 from sweeps.config.initial_points import fitted
 from sweeps.config.loading import load_recipe
 from sweeps.config.recipe import Recipe
 from sweeps.config.space import ask
-from sweeps.config.target_epsilon import planned, resolve
 from sweeps.engine.study import enqueue_initial_points, sampler
-from trainables.corpora import load_corpus
 
 
 def recipe(*settings: str, name: str = "quickstart_paper") -> Recipe:
@@ -34,10 +31,6 @@ def test_the_papers_guesses_and_a_safe_point_come_first_and_only_once() -> None:
     assert found[3] not in found[:3]
     enqueue_initial_points(study, one)
     assert not [t for t in study.trials if t.state == optuna.trial.TrialState.WAITING]
-
-
-def test_the_guesses_of_bert_are_its_own() -> None:
-    assert recipe(name="atis_bert").initial_points()[0]["z0"] == 1.0
 
 
 @pytest.mark.parametrize(
@@ -66,11 +59,6 @@ def test_of_what_else_is_searched_a_guess_takes_what_the_recipe_says_where_that_
     assert private == [{"C": c, **own, "model.features.whiten": 1.0} for c in (1.0, 0.25)]
     elsewhere = recipe("training.learning_rate=90", "model.features.whiten=0.7", name="atis_private").initial_points()
     assert elsewhere[0] == {"C": 1.0, "training.epochs": 80, "model.features.layers": "2+4+6"}
-
-
-def test_a_recipes_own_points_are_taken_as_they_are() -> None:
-    own = "search.points_to_evaluate=[{C: 5, decay: exponential, tau: 0.5}, {z0: 5e-1}]"
-    assert recipe(own).initial_points() == [{"C": 5, "decay": "exponential", "tau_exponential": 0.5}, {"z0": 0.5}]
 
 
 @pytest.mark.parametrize(
@@ -110,15 +98,3 @@ def test_a_point_that_has_a_word_of_another_space_is_left_out_and_the_best_stay(
     given = [{"C": c, "z0": 0.5, "decay": decay} for c in (0.2, 0.4, 0.8) for decay in ("linear", "none")]
     found = fitted(given, one.dimensions, one.shapes, 2)
     assert [(point["C"], point["decay"]) for point in found] == [(0.2, "none"), (0.4, "none")]
-
-
-@pytest.mark.slow
-def test_a_quickstart_of_one_trial_or_two_has_a_model_to_release() -> None:
-    one = recipe(name="quickstart")
-    assert one.search.proxy is not None
-    units = len(load_corpus(one.search.proxy).train)
-    for point in one.initial_points()[:2]:
-        spec = resolve(one, {name.removesuffix("_linear"): value for name, value in point.items()}, units).spec
-        assert spec.training.method == "dpsgd"
-        assert epsilon(planned(spec, units), spec.edp.delta) <= one.edp.epsilon
-    assert {point["training.method"] for point in one.initial_points()} == {"dpsgd", "edp"}

@@ -15,16 +15,6 @@ from sweeps.config.space import bound_combinations
 from sweeps.config.target_epsilon import resolve
 from trainables.config import BERTSpec, TrialSpec
 
-EXPECTED = {
-    "quickstart_paper",
-    *(f"{corpus}_{model}" for corpus in ("atis", "snips", "nlu_eval") for model in ("clc", "bert")),
-    *(f"{corpus}_{model}" for corpus in ("communication", "health", "video") for model in ("clc",)),
-}
-
-
-def test_the_recipes_of_the_issue_are_there() -> None:
-    assert set(recipe_names()) >= EXPECTED
-
 
 @pytest.mark.parametrize("name", recipe_names())
 def test_every_recipe_builds_a_trial_at_every_corner_and_round_trips(name: str, tmp_path: Path) -> None:
@@ -37,18 +27,6 @@ def test_every_recipe_builds_a_trial_at_every_corner_and_round_trips(name: str, 
     assert load_recipe(str(tmp_path / "again.yaml"), [])[1] == recipe
 
 
-def test_the_default_space_is_the_papers() -> None:
-    _, recipe = load_recipe("atis_clc", [])
-    space = recipe.dimensions
-    assert space["C"].choice == (0.1, 0.25, 0.5, 1, 2, 5)
-    assert space["z0"].log_uniform == (1e-6, 1)
-    assert space["decay"].choice == ("none", "linear", "exponential")
-    assert space["tau"]["linear"].choice == (0.02, 0.05, 0.07, 0.1, 0.3, 0.5, 0.7, 0.9)
-    assert space["tau"]["exponential"].choice == (0.01, 0.02, 0.05, 0.08, 0.1, 0.2, 0.35, 0.5)
-    assert recipe.search.objectives == ("ser", "mia_auc", "log10_epsilon")
-    assert recipe.training.workers == 8
-
-
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
@@ -57,10 +35,7 @@ def test_the_default_space_is_the_papers() -> None:
         ("training.epoch=3", ["training.epoch = 3", "did you mean epochs"]),
         ("space.C.choice=[1,-1]", ["space.C = -1", "greater than 0"]),
         ("space.z0.log_uniform=[0,1]", ["space.z0", "low > 0"]),
-        (
-            "space.training.epochs.uniform=[10,80]",
-            ["space.training.epochs may suggest 35.9", "or int, or"],
-        ),
+        ("space.training.epochs.uniform=[10,80]", ["space.training.epochs may suggest 35.9", "or int, or"]),
         ("training.epochs=" + "1" * 5000, ["training.epochs = '111"]),
         ("space.model.kind.choice=[clc,bert]", ["space.model.kind", "shared by all trials"]),
         ("edp.decay=none edp.tau=0.1", ["tau = 0.1", "decay none"]),
@@ -137,37 +112,6 @@ def test_aliases_are_bounded(text: str, says: str, tmp_path: Path) -> None:
         load_recipe("quickstart", [f"space={text.partition(' ')[2].strip()}"])
 
 
-def test_an_alias_is_read_as_what_it_names(tmp_path: Path) -> None:
-    path = tmp_path / "recipe.yaml"
-    path.write_text("corpus: &one {name: video}\nshadow: {corpus: {<<: *one, utterances: 20}}\nother: *one\n")
-    assert read_yaml(path) == {
-        "corpus": {"name": "video"},
-        "shadow": {"corpus": {"name": "video", "utterances": 20}},
-        "other": {"name": "video"},
-    }
-
-
-def test_an_unknown_recipe_suggests_the_one_that_was_meant() -> None:
-    with pytest.raises(UserError, match="did you mean quickstart"):
-        load_recipe("quikstart", [])
-
-
-def test_overrides_read_numbers_as_people_write_them() -> None:
-    data = apply_overrides({}, ["a.b=1e-3", "a.c=[1, 2]", "a.d=null", "a.e=linear", "space.training.lr.choice=[1]"])
-    assert data == {
-        "a": {"b": 0.001, "c": [1, 2], "d": None, "e": "linear"},
-        "space": {"training.lr": {"choice": [1]}},
-    }
-
-
-def test_a_fixed_value_leaves_the_space_and_a_fixed_decay_keeps_its_own_taus() -> None:
-    _, recipe = load_recipe("quickstart_paper", ["edp.C=1", "edp.decay=linear"])
-    assert set(recipe.dimensions) == {"z0", "tau"}
-    assert 0.9 in recipe.dimensions["tau"].choice
-    _, recipe = load_recipe("quickstart_paper", ["edp.decay=none"])
-    assert set(recipe.dimensions) == {"C", "z0"}
-
-
 def test_any_setting_can_be_searched_by_its_dotted_path() -> None:
     _, recipe = load_recipe(
         "quickstart_paper",
@@ -186,13 +130,6 @@ def test_any_setting_can_be_searched_by_its_dotted_path() -> None:
 def test_the_baseline_has_the_recipes_own_training_settings_whatever_is_searched() -> None:
     _, recipe = load_recipe("quickstart_paper", ["space.training.learning_rate.log_uniform=[1e-6, 1]"])
     assert recipe.baseline().training == recipe.training.model_copy(update={"method": "sgd"})
-
-
-def test_public_corpora_are_found_beside_a_private_one_given_by_path(tmp_path: Path) -> None:
-    (tmp_path / "snips").mkdir()
-    _, recipe = load_recipe("atis_clc", [f"corpus.path={tmp_path / 'atis'}"])
-    public = [recipe.shadow.corpus, recipe.model.embeddings.corpus]
-    assert str(tmp_path / "snips") in {corpus.path for corpus in public}
 
 
 def test_a_pretrained_folder_is_seen_from_everywhere_and_minilm_is_none(
@@ -299,18 +236,6 @@ def test_the_papers_recipes_draw_batches_where_epsilon_is_a_target(settings: str
         assert Recipe.model_validate(recipe.model_dump(mode="json")) == recipe
 
 
-def test_the_long_name_of_a_dimension_means_the_short_one() -> None:
-    _, recipe = load_recipe("quickstart_paper", ["space.edp.z0.log_uniform=[0.1, 1]"])
-    assert set(recipe.dimensions) == {"C", "z0", "decay", "tau"}
-    assert recipe.dimensions["z0"].log_uniform == (0.1, 1)
-
-
-def test_a_baseline_exists_for_every_valid_dpsgd_recipe() -> None:
-    settings = ["training.method=dpsgd", "training.workers=16"]
-    _, recipe = load_recipe("quickstart_paper", settings)
-    assert recipe.baseline().training.workers == 16
-
-
 def test_the_private_corpus_is_not_taken_for_a_public_one_under_another_name(tmp_path: Path) -> None:
     (tmp_path / "snips").mkdir()
     with pytest.raises(UserError, match="must not be the private corpus"):
@@ -326,13 +251,6 @@ def test_a_number_with_an_exponent_is_one_without_a_point_too(text: str, value: 
     recipe.write_text(f"space: {{z0: {{choice: [{text}]}}}}\n")
     assert read_yaml(recipe)["space"]["z0"]["choice"] == [value]
     assert apply_overrides({}, [f"space.z0.choice=[{text}]"])["space"]["z0"]["choice"] == [value]
-
-
-def test_a_word_that_looks_like_a_number_is_written_as_a_word(tmp_path: Path) -> None:
-    spec = load_recipe("atis_clc", ["description='1e-5'"])[1]
-    file = tmp_path / "own.yaml"
-    write_yaml(spec, file)
-    assert load_recipe(str(file), [])[1] == spec
 
 
 def test_a_corpus_of_ones_own_is_called_by_its_own_name(tmp_path: Path) -> None:
@@ -359,11 +277,6 @@ def test_a_corpus_of_ones_own_is_called_by_its_own_name(tmp_path: Path) -> None:
     assert found.corpus.name == "ours"
 
 
-def test_a_list_is_given_whole() -> None:
-    with pytest.raises(UserError, match=r"stages is a list; allowed: the whole list, as stages=\[…\]"):
-        apply_overrides({"stages": [{"steps": 1}]}, ["stages.0.steps=2"])
-
-
 def test_a_schema_is_a_name_that_comes_along_or_a_file_and_goes_with_its_corpus(tmp_path: Path) -> None:
     (tmp_path / "schema.yaml").write_text("slots: [city]")
     schema = f"corpus.schema={tmp_path}/x/../schema.yaml"
@@ -381,12 +294,6 @@ def test_a_schema_is_a_name_that_comes_along_or_a_file_and_goes_with_its_corpus(
     ):
         _, recipe = load_recipe("atis_private", [*settings, "search.proxy=null"])
         assert recipe.corpus.schema == wanted, settings
-
-
-@pytest.mark.parametrize("name", recipe_names())
-def test_every_recipe_has_the_schema_of_its_corpus(name: str) -> None:
-    corpus = load_recipe(name, [])[1].corpus
-    assert corpus.schema == corpus.name
 
 
 @pytest.mark.parametrize("name", ["z0", "edp.z0"])

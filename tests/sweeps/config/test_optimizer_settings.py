@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
-import yaml
 
 from edp.spec import UserError
-from sweeps.config.loading import as_yaml, load_recipe
+from sweeps.config.loading import load_recipe
 from sweeps.config.space import bound_combinations
 from sweeps.store.prepared import shadow_trial
 from tests.benchmarks.methods import training_spec
@@ -20,10 +17,7 @@ from trainables.training.references import reference_spec
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
-        (
-            "training.momentum=0.5",
-            "momentum = 0.5 has no meaning with optimizer = adam; allowed: optimizer = momentum",
-        ),
+        ("training.momentum=0.5", "momentum = 0.5 has no meaning with optimizer = adam; allowed: optimizer = momentum"),
         ("training.optimizer=sgd training.weight_decay=0", "weight_decay = 0 has no meaning with optimizer = sgd"),
         ("training.optimizer=lion", "'adam', 'adamw', 'sgd' or 'momentum'"),
         ("training.average=1", "less than 1"),
@@ -64,15 +58,6 @@ def test_the_optimizer_its_settings_and_the_average_can_be_searched_together() -
     assert recipe.baseline().training == recipe.training.model_copy(update={"method": "sgd"})
 
 
-def test_a_quantile_is_searched_beside_clips_that_have_none() -> None:
-    changes = ["space.edp.clip.choice=[fixed, quantile]", "space.edp.clip_quantile.choice=[0.2, 0.8]"]
-    _, recipe = load_recipe("quickstart_paper", [*changes, "edp.clip_quantile=0.3"])
-    trials = [recipe.trial(params).edp for params in bound_combinations(recipe.dimensions)]
-    assert {(edp.clip, edp.clip_quantile) for edp in trials} == {("fixed", 0.5), ("quantile", 0.2)}
-    params = {**next(bound_combinations(recipe.dimensions)), "edp.clip": "quantile", "edp.clip_quantile": 0.8}
-    assert recipe.trial(params).edp.clip_quantile == 0.8
-
-
 def test_what_is_trained_without_noise_keeps_the_average_of_the_weights() -> None:
     _, recipe = load_recipe("quickstart_paper", ["training.average=0.9"])
     private = recipe.trial(next(bound_combinations(recipe.dimensions)))
@@ -84,18 +69,3 @@ def test_what_is_trained_without_noise_keeps_the_average_of_the_weights() -> Non
     ):
         assert (training.method, training.average) == ("sgd", 0.9)
         assert TrainingSpec.model_validate(training.model_dump()) == training
-
-
-def test_a_file_that_names_the_default_of_a_removed_setting_is_read(tmp_path: Path) -> None:
-    """The recipe of a sweep names every setting."""
-    _, recipe = load_recipe("quickstart_paper", [])
-    earlier = yaml.safe_load(as_yaml(recipe))
-    earlier["training"] |= {"noise_floor": None, "sub_chunks": 1}
-    earlier["search"]["until"] = None
-    earlier["resources"]["price_per_gpu_hour"] = None
-    path = tmp_path / "recipe.yaml"
-    path.write_text(yaml.safe_dump(earlier))
-    assert load_recipe(str(path), [])[1] == recipe
-    path.write_text(yaml.safe_dump(earlier | {"training": earlier["training"] | {"sub_chunks": 2}}))
-    with pytest.raises(UserError, match=r"training\.sub_chunks: removed; use training\.memory_batch"):
-        load_recipe(str(path), [])

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import re
 import socket
 import time
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import grpc
 import pytest
 
 from edp.spec import UserError
-from sweeps.engine.address import asks_for_token, check_address, folder_options, ray_address, usable_cores
+from sweeps.engine.address import check_address, ray_address, usable_cores
 from sweeps.engine.session import connect
 
 
@@ -47,82 +43,6 @@ def test_an_address_where_nothing_listens_is_known_by_a_connection(scheme: str) 
         check_address(f"{scheme}127.0.0.1:{bound.getsockname()[1]}")
     with pytest.raises(UserError, match="no cluster answers there"):
         check_address("no-such-host.invalid:6379")
-
-
-def test_a_long_folder_for_temporary_files_is_not_rays(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("RAY_TMPDIR", raising=False)
-    monkeypatch.setenv("TMPDIR", "/tmp/" + "x" * 30)
-    assert folder_options() == {}
-    monkeypatch.setenv("TMPDIR", "/tmp/" + "x" * 40)
-    assert folder_options() == {"_temp_dir": "/tmp/ray"}
-    monkeypatch.setattr(os, "access", lambda path, mode: False)
-    with pytest.raises(UserError, match=r"TMPDIR = '/tmp/x+': too long for the sockets of Ray.*at most 39 bytes"):
-        folder_options()
-
-
-class _Head(grpc.GenericRpcHandler):
-    """Answers as the head of a cluster that asks for a token."""
-
-    def __init__(self, token: str) -> None:
-        self._token = token
-
-    def service(self, handler_call_details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler:
-        header = dict(handler_call_details.invocation_metadata)
-
-        def answer(request: bytes, context: grpc.ServicerContext) -> bytes:
-            if header.get("authorization") != f"Bearer {self._token}":
-                context.abort(grpc.StatusCode.UNAUTHENTICATED, "InvalidAuthToken")
-            return b"id"
-
-        return grpc.unary_unary_rpc_method_handler(answer)
-
-
-@pytest.fixture
-def head(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """The address of a head whose token is `right`, and none is known here."""
-    for name in ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH", "RAY_AUTH_MODE"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("HOME", str(tmp_path))
-    with ThreadPoolExecutor(1) as pool:
-        server = grpc.server(pool)
-        server.add_generic_rpc_handlers((_Head("right"),))
-        port = server.add_insecure_port("127.0.0.1:0")
-        server.start()
-        yield f"127.0.0.1:{port}"
-        server.stop(None).wait()
-
-
-@pytest.mark.parametrize(
-    ("variables", "problem"),
-    [
-        ({}, "there is none here"),
-        ({"RAY_AUTH_TOKEN": "wrong"}, "the one here is another cluster's"),
-        ({"RAY_AUTH_TOKEN": "right", "RAY_AUTH_MODE": "disabled"}, "RAY_AUTH_MODE is 'disabled'"),
-    ],
-)
-def test_a_cluster_that_asks_for_a_token_says_so_at_once(
-    head: str, variables: dict[str, str], problem: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name, value in variables.items():
-        monkeypatch.setenv(name, value)
-    with pytest.raises(UserError, match=f"the cluster asks for its token, and {problem}; allowed: the token in ~/.ray"):
-        check_address(head)
-
-
-def test_the_clusters_token_is_taken_from_where_ray_keeps_it(
-    head: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / ".ray").mkdir()
-    (tmp_path / ".ray" / "auth_token").write_text("right\n")
-    assert asks_for_token(head)
-    check_address(head)
-    (tmp_path / "other").write_text("wrong")
-    monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", str(tmp_path / "other"))
-    with pytest.raises(UserError, match="another cluster's"):
-        check_address(head)
-    monkeypatch.setenv("RAY_AUTH_TOKEN", "right")
-    monkeypatch.setenv("RAY_AUTH_MODE", "token")
-    check_address(head)
 
 
 @pytest.mark.parametrize(

@@ -5,15 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import optuna
 import pytest
 
-from edp.ledger import Ledger
 from sweeps.config.configurations import identity
 from sweeps.config.recipe import Recipe
 from sweeps.engine.study import Asker, open_study, requeue_interrupted
 from sweeps.store.sweep import Sweep
-from tests.support.studies import result, sweep, trials
+from tests.support.studies import sweep, trials
 
 CELLS = ("edp.z0=0.5", "edp.decay=none", "search.objectives=[ser]", "search.points_to_evaluate=[]")
 
@@ -33,9 +31,9 @@ def asked(made: Sweep, recipe: Recipe) -> list[tuple[int, dict[str, Any]]]:
 @pytest.mark.parametrize("sampler", ["tpe", "random", "nsga2", "gp"])
 @pytest.mark.slow
 def test_each_configuration_is_asked_for_once_under_every_sampler(tmp_path: Path, sampler: str) -> None:
-    made, recipe = sweep(tmp_path, *CELLS, f"search.sampler={sampler}", "space.training.epochs.int=[1, 4]")
+    made, recipe = sweep(tmp_path, *CELLS, f"search.sampler={sampler}", "space.training.epochs.int=[1, 2]")
     found = asked(made, recipe)
-    assert len({identity(recipe, params) for _, params in found}) == len(found) == 6 * 4
+    assert len({identity(recipe, params) for _, params in found}) == len(found) == 6 * 2
 
 
 def test_the_first_trial_after_repeated_ones_has_the_number_of_the_first_of_them(tmp_path: Path) -> None:
@@ -60,27 +58,6 @@ def test_a_resumed_search_knows_what_has_run(tmp_path: Path) -> None:
     assert sorted([one[1]["C"], *(params["C"] for _, params in rest)]) == [0.5, 1.0, 2.0]
 
 
-def test_an_interrupted_trial_is_asked_for_again_although_its_configuration_has_run(tmp_path: Path) -> None:
-    made, recipe = sweep(tmp_path, *CELLS, "space.C.choice=[0.5]", "search.sampler=random")
-    study = open_study(made, recipe)
-    first = Asker(study, recipe).ask()
-    assert first is not None
-    first[0].set_user_attr("params", first[1])  # and the process dies
-    requeue_interrupted(study)
-    asker = Asker(study, recipe)
-    again = asker.ask()
-    assert again is not None
-    assert again[0].user_attrs["retry_of"] == first[0].number
-    assert asker.ask() is None
-
-
-def test_initial_points_that_are_twins_run_once(tmp_path: Path) -> None:
-    made, recipe = sweep(
-        tmp_path, *CELLS[:3], "space.C.choice=[0.5, 1.0]", "search.points_to_evaluate=[{C: 0.5}, {C: 0.5}, {C: 1.0}]"
-    )
-    assert [params["C"] for _, params in asked(made, recipe)] == [0.5, 1.0]
-
-
 def test_the_driver_says_when_its_space_is_exhausted(tmp_path: Path) -> None:
     made, recipe = sweep(tmp_path, *CELLS, "space.C.choice=[0.5, 1.0]")
     search = trials(made, recipe)
@@ -88,15 +65,3 @@ def test_the_driver_says_when_its_space_is_exhausted(tmp_path: Path) -> None:
     assert search.ask("b") is not None
     assert search.ask("c") is None
     assert search.driver.exhausted
-
-
-def test_the_study_of_optuna_has_one_failed_trial_for_each_repetition(tmp_path: Path) -> None:
-    made, recipe = sweep(tmp_path, *CELLS, "search.sampler=random", "space.C.choice=[0.5, 1.0]")
-    search = trials(made, recipe)
-    for trial_id in "ab":
-        search.ask(trial_id)
-        search.tell(trial_id, result(), Ledger(), [])
-    states = [trial.state.name for trial in open_study(made, recipe).trials]
-    assert states.count("COMPLETE") == 2
-    assert set(states) <= {"COMPLETE", "FAIL"}
-    assert optuna.trial.TrialState.RUNNING.name not in states

@@ -8,7 +8,7 @@ import pytest
 
 from sweeps.config.parts import ResourcesSpec, ScalesTo, SearchSpec
 from sweeps.engine.capacity import Node, _of_launcher, nodes_at_most
-from sweeps.engine.resources import TUNE_CPUS, _cpus_per_worker, _fitting, _idle, placement
+from sweeps.engine.resources import _fitting, placement
 from trainables.config import TrainingSpec
 
 LAUNCHER = Path(__file__).resolve().parents[3] / "ray_cluster.yaml"
@@ -55,19 +55,3 @@ def test_a_cluster_that_scales_from_none_is_planned_for(ray_cluster: str, tmp_pa
     )
     with pytest.raises(ValueError, match=r"training.device = cuda, but the cluster has no GPU.*resources.scales_to"):
         placement(training, launcher, search)
-
-
-def test_idle_gpus_come_with_the_number_of_workers_that_would_use_them() -> None:
-    training = TrainingSpec(workers=8, micro_batches=8)
-    twelve = [Node(96.0, 12.0)]
-    assert _idle(training, twelve, 1.0, 1.0, 1, 40) == "4 GPUs idle; --set training.workers=4 would use 12 of 12"
-    assert _idle(training, [EIGHT], 1.0, 1.0, 1, 40) == ""
-    assert _idle(training, [EIGHT, EIGHT], 1.0, 1.0, 1, 1) == "8 GPUs idle", "one trial is all there is"
-
-
-def test_workers_that_fit_are_placed_on_every_machine() -> None:
-    """As many workers as a machine can hold are not refused for a rounding error of a sum of shares."""
-    for cpus in range(1, 129):
-        for workers in range(1, int((cpus - TUNE_CPUS) / 0.1) + 1):
-            per_cpu = _cpus_per_worker(workers, ResourcesSpec(), cpus)
-            assert workers * per_cpu <= cpus - TUNE_CPUS + 1e-6

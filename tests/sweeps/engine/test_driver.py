@@ -19,12 +19,12 @@ from edp.accounting.epsilon import epsilon
 from edp.ledger import Ledger
 from sweeps.config.loading import load_recipe
 from sweeps.config.recipe import Recipe
-from sweeps.config.target_epsilon import ConfigurationRefused, planned, resolve
+from sweeps.config.target_epsilon import planned, resolve
 from sweeps.engine.study import open_study, requeue_interrupted, sampler
 from sweeps.engine.trial import Suggestion
 from tests.support import studies
 from tests.support.studies import ToldTrials
-from trainables.records.job import News, TrialResult
+from trainables.records.job import TrialResult
 from trainables.workers.client import SHORT_OF_MEMORY
 
 EXAMPLES = 1_350
@@ -92,21 +92,6 @@ def test_the_seed_makes_the_sequence_of_suggestions_repeatable(name: str, tmp_pa
     assert sequence(1, "once more") != sequence(2, "other")
 
 
-def test_every_suggestion_lies_in_the_papers_space(tmp_path: Path) -> None:
-    one = recipe("search.sampler=random")
-    search = trials(one, study(one), tmp_path)
-    taus = {"none": {0.0}, "linear": {0.02, 0.05, 0.07, 0.1, 0.3, 0.5, 0.7, 0.9}}
-    taus["exponential"] = {0.01, 0.02, 0.05, 0.08, 0.1, 0.2, 0.35, 0.5}
-    decays = set()
-    for i in range(60):
-        params = suggest(search, str(i)).params
-        assert params["C"] in {0.1, 0.25, 0.5, 1.0, 2.0, 5.0}
-        assert 1e-6 <= params["z0"] <= 1
-        assert params["tau"] in taus[params["decay"]]
-        decays.add(params["decay"])
-    assert decays == set(taus)
-
-
 @pytest.mark.parametrize(
     "setting", ["space.epsilon.log_uniform=[1, 1000]", "space.epsilon.choice=[8]", "edp.epsilon=8"]
 )
@@ -133,21 +118,6 @@ def test_what_is_over_the_budget_never_starts_and_is_tracked_with_the_reason(tmp
     assert refused
     assert all("over the budget of 1000" in reason for reason in refused)
     assert len(search.driver._tracker.started) == len(refused)
-
-
-def test_a_space_with_nothing_within_the_budget_ends_the_search(tmp_path: Path) -> None:
-    one = recipe("epsilon_budget=0.001")
-    assert trials(one, study(one), tmp_path).ask("a") is None
-
-
-def test_settings_that_do_not_fit_together_are_refused_with_the_reason() -> None:
-    one = recipe("space.training.batch_size.choice=[64, 32]", "space.training.micro_batches.choice=[8, 64]", "edp.C=1")
-    with pytest.raises(ConfigurationRefused, match=r"micro_batches = 64 is more than batch_size = 32"):
-        resolve(
-            one,
-            {"z0": 1.0, "decay": "none", "tau": 0, "training.batch_size": 32, "training.micro_batches": 64},
-            EXAMPLES,
-        )
 
 
 @pytest.mark.parametrize("sampling", ["shuffle", "poisson"])
@@ -260,24 +230,3 @@ def test_a_queued_configuration_survives_a_kill_before_its_values_were_set(had: 
     asked = [suggest(search, str(i)).params for i in range(2)]
     for point in _POINTS:
         assert [params for params in asked if point.items() <= params.items()], (point, asked)
-
-
-def test_no_process_is_asked_for_that_a_trials_end_would_end_in_its_start(tmp_path: Path) -> None:
-    one = recipe()
-    told = studies.trials(studies.sweep_of(one, tmp_path), one, study=study(one), max_running=lambda: 4)
-
-    def runs(name: str) -> None:
-        told.driver.on_trial_result(name, {"message": [("news", News())]})
-
-    assert [told.ask(name) is not None for name in "abcd"] == [True] * 4, (
-        "nothing has ended, so all are asked for at once"
-    )
-    runs("a")
-    runs("b")
-    told.tell("a", result(), Ledger(), [])
-    assert told.ask("e") is None, "c gets the process of a, in the place of the one that starts for it"
-    runs("c")
-    told.tell("b", result(), Ledger(), [])
-    told.tell("c", result(), Ledger(), [])
-    assert told.ask("e") is not None, "two processes have run, and d has one of them"
-    assert told.ask("f") is None, "a third one would be ended by the next trial that ends"

@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sweeps.config.loading import load_recipe
 from sweeps.config.parts import StopSpec
-from sweeps.engine.early_stopping import Stopper, curves_in, rung_point, rungs, start_stopper
+from sweeps.engine.early_stopping import Stopper, rung_point
 from trainables.records.epochs import write_curve
 
 SPEC = StopSpec(grace_epochs=2, margin=0.05)
@@ -44,12 +43,6 @@ def test_at_one_epsilon_what_is_still_to_be_spent_counts_and_what_z0_was_solved_
     assert point(2.0)[2] < point(8.0)[2]
     assert point(10.0, ("ser", "mia_auc", "log10_epsilon")) == (0.3, 0.52, 1.0)
     assert point(10.0, ("ser", "mia_tpr_at_1pct_fpr")) == (0.3, 0.02, 1.0)
-
-
-def test_rungs_double_and_leave_the_last_epoch_alone() -> None:
-    assert rungs(2, 30) == [2, 4, 8, 16]
-    assert rungs(3, 12) == [3, 6]
-    assert rungs(4, 4) == []
 
 
 def feed(made: Stopper, trial: int, points: list[tuple[float, float, float]]) -> list[str | None]:
@@ -117,14 +110,3 @@ def test_a_trial_that_goes_on_from_a_checkpoint_is_judged_by_its_whole_curve() -
     made.seen(9, [(1.0, 0.53, 6.0), (0.3, 0.53, 6.2)])
     assert made.after_epoch(9, 2, (0.99, 0.53, 6.3)) is not None, "the epoch is run again, with another end"
     assert made.after_epoch(10, 2, (0.99, 0.53, 6.3)) is None, "its first epoch is not known"
-
-
-def test_no_stopper_is_started_where_nothing_may_be_stopped(tmp_path: Path) -> None:
-    assert start_stopper(load_recipe("quickstart_paper", ["search.stop=null"])[1], tmp_path) is None
-
-
-def test_a_copy_that_somebody_made_of_a_trial_is_none(tmp_path: Path) -> None:
-    curve = [{"valid_ser": 0.5}]
-    for name in ("3", "3.bak"):
-        write_curve(curve, tmp_path / name)
-    assert curves_in(tmp_path) == {3: curve}

@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import io
-import os
 import signal
-import subprocess
-import time
-from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -63,37 +59,3 @@ def test_the_second_ctrl_c_ends_the_jobs_however_fast_it_follows() -> None:
     assert signal.getsignal(signal.SIGINT) is before
     wait_for(lambda: sent)
     assert len(sent) == 1
-
-
-def in_a_sweep(work: Callable[[], Any]) -> None:
-    """Do the work of a sweep, which is a minute long, unless Ctrl-C ends it."""
-    stop_signal = SimpleNamespace(send=SimpleNamespace(remote=lambda reason: None))
-    with interruptible(), stopping_jobs(stop_signal, lambda line: None, "go on", lambda: None):
-        work()
-        time.sleep(60)
-
-
-@pytest.mark.slow
-def test_two_ctrl_c_within_one_call_to_a_c_library_are_two() -> None:
-    """Python calls a handler once for them."""
-
-    def work() -> None:
-        twice = f"sleep 0.2; kill -INT {os.getpid()}; sleep 0.05; kill -INT {os.getpid()}"
-        sender = subprocess.Popen(["sh", "-c", twice])
-        while sender.poll() is None:
-            sum(range(30_000_000))
-
-    with pytest.raises(KeyboardInterrupt):
-        in_a_sweep(work)
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_a_ctrl_c_that_a_destructor_swallows_comes_again() -> None:
-    class Swallows:
-        def __del__(self) -> None:
-            for _ in range(2):
-                signal.raise_signal(signal.SIGINT)
-
-    with pytest.raises(KeyboardInterrupt):
-        in_a_sweep(Swallows)

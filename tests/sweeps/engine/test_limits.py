@@ -21,11 +21,7 @@ from trainables.records.job import EpochResult
 
 
 @pytest.mark.parametrize(
-    ("setting", "says"),
-    [
-        ("search.limits={ser: 0}", "search.limits.ser"),
-        ("search.limits={ber: 1}", "search.limits"),
-    ],
+    ("setting", "says"), [("search.limits={ser: 0}", "search.limits.ser"), ("search.limits={ber: 1}", "search.limits")]
 )
 def test_what_is_no_limit_is_refused(setting: str, says: str) -> None:
     with pytest.raises(UserError, match=says):
@@ -54,7 +50,7 @@ def test_the_front_and_the_advice_keep_to_the_limits_if_anything_does(tmp_path: 
     ]
 
 
-@pytest.mark.parametrize("name", ["tpe", "nsga2", "gp"])
+@pytest.mark.parametrize("name", ["tpe", "nsga2"])
 @pytest.mark.slow
 def test_a_sampler_avoids_what_is_over_a_limit(name: str) -> None:
     """SER falls as x grows, and ε rises, to beyond its limit from x = 0.5 on."""

@@ -9,8 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from sweeps.engine.nodes import check_nodes
-
 TWO_NODES = """
 import json, sys
 from pathlib import Path
@@ -47,8 +45,3 @@ def test_a_node_that_does_not_see_a_folder_is_named(tmp_path: Path) -> None:
     assert seen == ""
     assert unseen.startswith(f"storage = '{tmp_path}/gone': node ")
     assert "every node mounts at the same path" in unseen
-
-
-def test_without_a_cluster_nothing_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ray.is_initialized", lambda: False)
-    check_nodes({"storage": Path("/gone")})

@@ -121,15 +121,6 @@ def test_a_search_that_goes_on_does_not_start_from_the_same_numbers_again(name: 
     assert not [params for params in second if params in first]
 
 
-@pytest.mark.slow
-def test_many_stopped_trials_leave_tpe_something_to_learn_from(tmp_path: Path) -> None:
-    made, recipe = sweep(tmp_path, "search.trials=6")
-    search = trials(made, recipe)
-    for i in range(30):
-        assert search.ask(str(i)) is not None
-        search.tell(str(i), result(None if i == 20 else "dominated", ser=1 / (i + 1)), None, [])
-
-
 def test_a_database_that_does_not_open_is_a_mistake_of_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -28,15 +28,6 @@ def test_a_listener_is_told_from_one_that_is_gone(tmp_path: Path) -> None:
     assert _ask(address) == "refused"
 
 
-def test_a_listener_that_takes_nobody_is_busy_and_not_gone(tmp_path: Path) -> None:
-    place = str(tmp_path / "socket")
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener, socket.socket(socket.AF_UNIX) as first:
-        listener.bind(place)
-        listener.listen(0)
-        first.connect(place)
-        assert _ask(place) == "silent"
-
-
 _OUTLIVES = """
 import os, sys, time
 parent = os.getpid()

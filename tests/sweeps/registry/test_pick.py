@@ -10,20 +10,17 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-import torch
 from mlflow.tracking import MlflowClient
 
 from edp.accounting.selection import composed_epsilon
 from edp.spec import UserError
-from sweeps.engine.jobs.attack_target import of_point
 from sweeps.engine.jobs.train import _same_people
 from sweeps.registry.pick import Wanted, is_pick, keep, pick_point
 from sweeps.results.cost import cost_line, epsilon_of_sweep
-from sweeps.results.recommendation import named_point, picked_spec
+from sweeps.results.recommendation import named_point
 from sweeps.store.picks import (
     Origin,
     Pick,
-    heading_of,
     origin_of,
     read_notes,
     read_picks,
@@ -144,16 +141,6 @@ def test_a_mistake_is_one_line_and_nothing_is_written(
 
 
 @pytest.mark.slow
-def test_picks_that_cannot_be_read_leave_no_file_behind(tmp_path: Path) -> None:
-    sweep_of(tmp_path / "runs", "new", 2)
-    sweep = Sweep.existing(tmp_path / "runs", "new")
-    (sweep.folder / "picks.json").write_text("{}")
-    with pytest.raises(UserError, match=r"picks\.json is broken"):
-        pick_point(sweep, {}, Wanted(tmp_path / "picked.yaml"), "0")
-    assert not (tmp_path / "picked.yaml").exists()
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("there", [False, True])
 def test_what_could_not_be_noted_as_a_pick_leaves_no_new_file(
     there: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -165,7 +152,7 @@ def test_what_could_not_be_noted_as_a_pick_leaves_no_new_file(
     file = tmp_path / "picked.yaml"
     if there:
         file.touch()
-    monkeypatch.setattr("sweeps.store.picks.write_pick", full)
+    monkeypatch.setattr("sweeps.registry.pick.write_pick", full)
     with pytest.raises(OSError, match="No space left"):
         pick_point(Sweep.existing(tmp_path / "runs", "new"), {}, Wanted(file, force=True), "0")
     assert file.exists() == there
@@ -245,23 +232,6 @@ def test_a_training_of_what_was_picked_belongs_to_the_sweeps_epsilon(tmp_path: P
     assert origin_of(tmp_path / "other.yaml", tmp_path / "runs") is None, "somebody's own configuration"
 
 
-@pytest.mark.slow
-def test_every_configuration_of_a_sweep_says_whose_it_is_also_while_mlflow_is_away(tmp_path: Path) -> None:
-    storage = tmp_path / "runs"
-    sweep = sweep_of(storage, "s", 2, tracked=False)
-    for number in ("0", "1"):
-        folder = sweep.trial_folder(int(number))
-        assert origin_of(folder / "config.yaml", storage) == Origin(sweep="s", trial=int(number), epoch=4)
-    file = tmp_path / "config.yaml"
-    for heading, counts in (
-        (heading_of("s", 1, 4), True),
-        (heading_of("s", 7, 4), False),
-        (heading_of("t", 1, 4), False),
-    ):
-        file.write_text(f"# {heading} And more.\n")
-        assert (origin_of(file, storage) is not None) is counts
-
-
 def test_the_same_people_count_however_the_corpus_is_split_or_named(tmp_path: Path) -> None:
     mine = writers.jsonl(generate("video", 60, seed=1), tmp_path / "mine")
     again = writers.jsonl(generate("video", 60, seed=1), tmp_path / "moved")
@@ -283,19 +253,6 @@ def test_the_same_people_count_however_the_corpus_is_split_or_named(tmp_path: Pa
     assert not counts(path=str(others))
     longer = writers.jsonl([*generate("video", 60, seed=1)[1:], *generate("health", 60, seed=1)], tmp_path / "longer")
     assert counts(path=str(longer)), "other bytes, and most of the same utterances"
-
-
-@pytest.mark.slow
-def test_an_earlier_epochs_own_references_train_no_longer_than_it_did(sweep: Sweep) -> None:
-    early = next(p for trial in sweep.trials() for p in trial.points if not p.last)
-    again = picked_spec(early).training
-    assert again.epochs == early.epoch < early.spec.training.epochs
-    early.folder.mkdir(parents=True, exist_ok=True)
-    torch.save({"trained_on": "train"}, early.folder / "model.pt")
-    target = of_point(sweep, early)
-    assert target.again is not None
-    assert target.again.training == again
-    assert target.spec.training.epochs == early.spec.training.epochs, "those without privacy are shared"
 
 
 @pytest.mark.slow

@@ -16,12 +16,10 @@ from mlflow.pyfunc.scoring_server import invocations
 
 from edp.spec import UserError
 from sweeps.registry.bundle import public_start
-from sweeps.registry.card import model_card, privacy_tags
 from sweeps.registry.serving import _pieces
-from sweeps.tracking.tracker import Tracker
 from tests.support import frozen_heads
 from tests.support.encoder_folders import make_encoder
-from tests.support.registering import METRICS, MODELS, TASKS, Kept, trial_spec
+from tests.support.registering import Kept
 from trainables.corpora.types import split_blanks
 from trainables.features.compute_states import encoder_of
 from trainables.features.pretrained import pretrained_encoder
@@ -39,13 +37,6 @@ def model(kept: Kept) -> PyFuncModel:
 @pytest.mark.slow
 def test_it_answers_as_the_trained_model_does_also_to_words_that_no_corpus_has(kept: Kept, model: PyFuncModel) -> None:
     _check_answers(kept, model)
-
-
-@pytest.mark.parametrize("kind", TASKS)
-@pytest.mark.slow
-def test_of_one_task_alone_it_answers_what_there_is(kind: str, tracker: Tracker, tmp_path: Path) -> None:
-    kept = Kept(tmp_path, kind, tracker)
-    _check_answers(kept, kept.load(kept.register(f"of {kind} alone")))
 
 
 def _check_answers(kept: Kept, model: PyFuncModel) -> None:
@@ -67,15 +58,6 @@ def _check_answers(kept: Kept, model: PyFuncModel) -> None:
         for slot in answer.slots:
             assert words[slot.start] == split_blanks(slot.value)[0]
             assert 0 <= slot.score <= 1
-
-
-@pytest.mark.slow
-def test_more_utterances_than_fit_one_pass_are_answered_in_order(model: PyFuncModel) -> None:
-    one = model.predict(["call bob"])[0]
-    many = model.predict(["remind me", *["call bob"] * 300])
-    assert len(many) == 301
-    assert many[-1].intent == one.intent
-    assert many[-1].scores == pytest.approx(one.scores, abs=1e-5)
 
 
 def test_what_cannot_be_read_gets_a_reason_and_the_others_their_answers(kept: Kept, model: PyFuncModel) -> None:
@@ -120,15 +102,6 @@ def test_a_data_frame_of_several_columns_is_refused_and_one_column_is_answered(m
     assert [answer.utterance for answer in answers] == ["call bob", "remind me"]
 
 
-def test_it_states_what_goes_in_and_what_comes_out(model: PyFuncModel) -> None:
-    signature = model.metadata.signature
-    assert signature.inputs.to_dict() == [{"type": "any", "required": True}]
-    (answer,) = signature.outputs.to_dict()
-    assert set(answer["properties"]) == {"utterance", "intent", "intent_score", "slots", "reason"}
-    assert set(answer["properties"]["slots"]["items"]["properties"]) == {"name", "value", "start", "score"}
-    assert isinstance(model.input_example, list)
-
-
 @pytest.mark.slow
 def test_nothing_in_it_is_a_pickle_of_code_and_its_ledger_goes_with_it(kept: Kept, tmp_path: Path) -> None:
     registered = kept.register(f"plain {kept.kind}")
@@ -162,24 +135,6 @@ def test_a_version_says_what_it_guarantees(kept: Kept) -> None:
     assert tags["epsilon_of_sweep"] == "60"
     assert tags["neighbours"] == "one replaced by nothing"
     assert tags["unit"] == "example"
-
-
-def test_unprotected_models_are_called_so() -> None:
-    spec = trial_spec(MODELS["clc"])
-    assert "no formal guarantee" in privacy_tags(spec, METRICS | {"epsilon": 2e4}, None)["privacy"]
-
-
-def test_a_card_says_that_a_delta_is_large_for_the_utterances_that_it_was_trained_on() -> None:
-    spec = trial_spec(MODELS["clc"])
-
-    def card(examples: int | None) -> str:
-        return model_card(spec, METRICS, {}, None, None, "train", examples)
-
-    assert "- Warning: edp.delta = 0.0005: at this delta, publishing one of the 2,627 training utterances" in card(
-        2_627
-    )
-    assert "- Warning: delta = 0.0005: on 2,000 training utterances or more" in card(None)
-    assert "Warning" not in card(1_999)
 
 
 @pytest.mark.slow

@@ -92,15 +92,6 @@ def test_the_variance_of_a_mean_over_seeds_does_not_fall_below_that_of_the_share
         assert found.upper - found.mean > norm.ppf(0.975) * 0.02, "however many seeds"
 
 
-def test_each_side_is_its_own_and_what_has_no_interval_has_its_spread() -> None:
-    run = [{"ser": 0.02, "ser_lower": 0.01, "ser_upper": 0.06, "epsilon": 8.0}] * 3
-    found = over_seeds(run, "ser")
-    assert (found.lower, found.upper) == pytest.approx((0.01, 0.06))
-    assert vars(over_seeds(run, "epsilon")) == {"mean": 8.0, "lower": 8.0, "upper": 8.0}
-    assert over_seeds([{"ser": 0.01 * k, "ser_lower": 0.0, "ser_upper": 0.1} for k in range(3)], "ser").lower == 0.0
-    assert over_seeds([{"epsilon": math.inf}] * 3, "epsilon").upper == math.inf
-
-
 def figure(name: str, value: float, half: float) -> Metrics:
     return {f"valid_{name}": value, f"valid_{name}_lower": value - half, f"valid_{name}_upper": value + half}
 

@@ -53,20 +53,11 @@ def test_what_the_points_cost_stands_beside_the_choice(tmp_path: Path) -> None:
     assert "for them belongs to this choice)" in words
 
 
-def test_points_of_generated_utterances_cost_nothing(tmp_path: Path) -> None:
-    ended(tmp_path)
-    assert "is generated, so they cost nothing" in begun_from(tmp_path, "one", "quickstart_paper", [])[-1]
-
-
 @pytest.mark.parametrize(
     ("figures", "settings", "line"),
     [
         ((), [], "from = one: the sweep has no measured trial"),
-        (
-            ((0.5, 9.0),),
-            ["edp={C: 1, z0: 0.1, decay: none}", f"space={OTHER}"],
-            "none of its",
-        ),
+        (((0.5, 9.0),), ["edp={C: 1, z0: 0.1, decay: none}", f"space={OTHER}"], "none of its"),
     ],
 )
 def test_a_sweep_that_nothing_can_begin_at_is_refused(

@@ -68,31 +68,3 @@ def test_the_front_has_the_recommendation_and_what_confirm_measured(tmp_path: Pa
     assert row["confirmed_ser_lower"] < 0.2 < row["confirmed_ser_upper"]
     assert row["ser"] == point.metrics["ser"], "the sweep's own figure stays"
     assert frame["confirmed_seeds"].isna().sum() == len(frame) - 1
-
-
-def test_a_sweep_prints_as_its_name_state_and_folder(made: Sweep, tmp_path: Path) -> None:
-    assert repr(made) == f"<Sweep made: finished, in {made.folder}>"
-    assert repr(Sweep(tmp_path, "none")) == f"<Sweep none: unreadable, in {tmp_path / 'none'}>"
-
-
-def test_a_target_is_not_taken_for_the_epsilon_that_was_reached(made: Sweep, monkeypatch: pytest.MonkeyPatch) -> None:
-    trials = made.trials()
-    for trial in trials:
-        trial.params["epsilon"] = 8.0
-        trial.params["training.batch_size"] = 64
-    monkeypatch.setattr(Sweep, "trials", lambda self: trials)
-    frame = trials_frame(made)
-    assert list(frame["edp.epsilon"]) == [8.0] * 5
-    assert list(frame["epsilon"]) == [trial.metrics["epsilon"] for trial in trials]
-    assert list(frame["training.batch_size"]) == [64] * 5
-
-
-def test_a_sweep_without_trials_has_frames_without_rows(tmp_path: Path) -> None:
-    empty = sweep_of(tmp_path, "empty", 0, tracked=False)
-    for frame, index in (
-        (trials_frame(empty), ["trial"]),
-        (epochs_frame(empty), ["trial", "epoch"]),
-        (front_frame(empty), ["point"]),
-    ):
-        assert len(frame) == 0
-        assert frame.index.names == index

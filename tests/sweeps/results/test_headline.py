@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import math
 import shutil
 from pathlib import Path
 
 import pytest
 
-from dashboards.pareto import parts
 from dashboards.pareto.data import snapshot
-from dashboards.pareto.scatter import scatter
 from dashboards.report.page import write_report
 from edp.spec import UserError
 from sweeps.commands.run import next_steps
@@ -21,11 +18,7 @@ from sweeps.results.headline import configuration_of, headline, private_configur
 from sweeps.store.picks import Origin, write_origin
 from sweeps.store.plans import Plan, Release, released
 from sweeps.store.sweep import Sweep
-from sweeps.tracking.job_run import corpus_inputs
-from sweeps.tracking.run_note import run_note
 from tests.support.synthetic import sweep_of
-from trainables.corpora import generate, split_corpus
-from trainables.features.encoding import encode
 from trainables.records.files import digest
 
 SETTINGS = ["search.objectives=[ser]", "search.keep_epochs=1"]
@@ -101,33 +94,12 @@ def test_the_headline_has_one_epsilon_and_says_what_chose(tmp_path: Path) -> Non
     assert headline(sweep, sweep.trials())[-1].startswith("With 1 later training on health: ε = ")
 
 
-def test_the_page_shows_the_released_model(tmp_path: Path) -> None:
-    sweep = planned(tmp_path)
-    release(sweep)
-    found, point = snapshot(sweep), released(sweep)
-    assert point is not None
-    assert " on communication, which is public · ε in all: " in parts.state_line(found)
-    advice = found.advice()
-    assert advice.point is not None
-    assert (advice.point.trial, advice.why) == (point.trial, " ".join(found.headline))
-    figure = scatter(found, {}, *(found.axis(key) for key in ("epsilon", "ser", "valid_mia_auc")), "light")
-    (arrow,) = (note for note in figure["layout"]["annotations"] if "released" in note["text"])
-    assert arrow["x"] == pytest.approx(math.log10(advice.point.metrics["epsilon"])), "that of the trial, which is drawn"
-    for candidate in found.candidates.values():
-        statement = str(parts.details(found, candidate, None)[1])
-        assert ("It covers the choice." in statement) == (candidate.point.trial == point.trial)
-        assert ("Not trained on health." in statement) == (candidate.point.trial != point.trial)
-
-
 @pytest.mark.slow
 def test_a_pick_is_the_released_model_or_a_configuration_for_the_private_corpus(tmp_path: Path) -> None:
     sweep = planned(tmp_path, tracked=True)
     release(sweep)
     point, why, _ = pick_point(sweep, {}, Wanted(tmp_path / "picked.yaml"))
-    assert (point, why) == (
-        released(sweep),
-        "It is the released model, chosen on the proxy corpus by the lowest SER.",
-    )
+    assert (point, why) == (released(sweep), "It is the released model, chosen on the proxy corpus by the lowest SER.")
     spec = load_config(tmp_path / "picked.yaml", [])
     assert (spec.corpus.name, spec.edp.z0) == ("health", point.params["z0"])
     other = next(trial for trial in sweep.trials() if trial.number != point.trial)
@@ -166,17 +138,3 @@ def test_the_report_is_about_the_released_model(tmp_path: Path) -> None:
 def test_a_plan_that_cannot_be_followed_is_refused(settings: list[str], says: str) -> None:
     with pytest.raises(UserError, match=says):
         load_recipe("quickstart_paper", settings)
-
-
-@pytest.mark.slow
-def test_mlflow_calls_the_proxy_corpus_so_and_leads_to_no_other_training(tmp_path: Path) -> None:
-    sweep = planned(tmp_path / "runs", tracked=True)
-    release(sweep)
-    spec = sweep.recipe.baseline()
-    encode(split_corpus(generate("communication", 60, seed=0), 0), spec.model, tmp_path / "corpus")
-    for of, use in ((sweep, "proxy"), (None, "private")):
-        (found,) = corpus_inputs(spec, tmp_path / "corpus", tmp_path / "none", of)
-        assert [tag.value for tag in found.tags] == [use]
-    note = run_note(sweep, sweep.recipe, sweep.trials(), [], "1").rpartition("**Go on:** ")[2]
-    assert "report one" in note
-    assert "train" not in note

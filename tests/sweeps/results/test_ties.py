@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sweeps.config.parts import objective_values
-from sweeps.results.front import difference, hollow, lead_is_noise, pareto_front, ties
+from sweeps.results.front import difference, hollow, pareto_front, ties
 from sweeps.store.records import Point, TrialRecord
 from tests.support.studies import RECIPE
 
@@ -36,40 +36,14 @@ def test_the_interval_of_a_difference_is_that_of_independent_estimates() -> None
     assert (low, high) == pytest.approx((-math.hypot(0.01, 0.04), math.hypot(0.04, 0.01)))
 
 
-def test_epsilon_is_exact_also_where_it_is_infinite() -> None:
-    assert difference({"epsilon": 100.0}, {"epsilon": 10.0}, "log10_epsilon") == (1.0, 1.0)
-    assert difference({"epsilon": math.inf}, {"epsilon": math.inf}, "log10_epsilon") == (0.0, 0.0)
-    assert difference({"epsilon": 1.0}, {"epsilon": math.inf}, "log10_epsilon") == (-math.inf, -math.inf)
-
-
 def test_a_dominated_trial_at_the_same_epsilon_is_tied_where_the_lead_is_noise() -> None:
     assert tied(trial(0, 0.30, 0.50, 8), trial(1, 0.31, 0.51, 8)) == {"1": ["0"]}
     assert tied(trial(0, 0.30, 0.50, 8), trial(1, 0.40, 0.51, 8)) == {}, "one clear lead is enough"
 
 
-def test_a_dominated_trial_is_told_from_one_of_smaller_epsilon() -> None:
-    assert tied(trial(0, 0.30, 0.50, 7.9), trial(1, 0.301, 0.501, 8)) == {}
-
-
 def test_a_trial_is_on_the_front_by_noise_where_another_costs_less_and_is_not_clearly_worse() -> None:
     assert tied(trial(0, 0.30, 0.50, 800), trial(1, 0.31, 0.50, 8)) == {"0": ["1"]}
     assert tied(trial(0, 0.20, 0.50, 800), trial(1, 0.31, 0.50, 8)) == {}, "it buys something with its epsilon"
-
-
-def test_a_lead_needs_something_to_lead_in() -> None:
-    same = trial(0, 0.3, 0.5, 8).metrics
-    assert not lead_is_noise(same, same, OBJECTIVES)
-
-
-def test_figures_without_intervals_are_taken_as_exact() -> None:
-    bare = {"ser": 0.3, "mia_auc": 0.5, "epsilon": 800.0}
-    assert not lead_is_noise(bare, {**bare, "ser": 0.30001, "epsilon": 8.0}, OBJECTIVES)
-
-
-def test_the_wider_the_intervals_the_more_is_tied() -> None:
-    for half, expected in ((0.001, {}), (0.5, {"0": ["1", "2"], "1": ["2"]})):
-        trials = [trial(i, 0.2 + i / 20, 0.6 - i / 50, 10.0 ** (6 - i), half=half) for i in range(3)]
-        assert tied(*trials) == expected
 
 
 @pytest.mark.parametrize(
@@ -87,17 +61,6 @@ def test_what_a_lead_in_leakage_within_noise_alone_puts_on_the_front_is_hollow(
     front = pareto_front(trials, OBJECTIVES)
     assert {point.name for point in front} == ({"1", "2"} if expected is None else {"0", "1", "2"})
     assert hollow(front, OBJECTIVES) == (expected or set())
-
-
-def test_a_point_that_leads_in_ser_or_epsilon_too_is_not_hollow() -> None:
-    front = pareto_front([trial(0, 0.8, 0.52, 7), trial(1, 0.1, 0.53, 8)], OBJECTIVES)
-    assert len(front) == 2
-    assert hollow(front, OBJECTIVES) == set()
-
-
-def test_new_seeds_decide_what_is_hollow() -> None:
-    front = pareto_front([trial(0, 0.8, 0.52, 12), trial(1, 0.1, 0.60, 8)], OBJECTIVES)
-    assert hollow(front, OBJECTIVES, {"0": trial(0, 0.8, 0.59, 12).metrics}) == {"0"}
 
 
 def test_an_attack_that_does_worse_than_guessing_is_not_below_guessing() -> None:

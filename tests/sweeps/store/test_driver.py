@@ -11,9 +11,7 @@ import pytest
 from edp.ledger import Ledger
 from edp.spec import UserError
 from sweeps.commands.run import next_steps
-from sweeps.registry.pick import pick
 from sweeps.store.lock import driver_lock
-from sweeps.store.storage import train_line
 from sweeps.store.sweep import Sweep
 from tests.conftest import Command
 from tests.support import studies
@@ -73,36 +71,3 @@ def test_what_to_type_next_finds_the_sweep_again(
     with pytest.raises(UserError) as taken:
         Sweep.new(storage, "one")
     assert shlex.split(str(taken.value).partition("go on with: ")[2])[-1] == str(storage)
-
-
-def test_defaults_are_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
-    monkeypatch.chdir(tmp_path)
-    made, _ = studies.sweep(tmp_path / "runs")
-    made.update(tracking_uri=f"sqlite:///{tmp_path}/runs/mlflow.db")
-    assert made.command("resume") == "edp-sweep resume one"
-    line = train_line("my picked.yaml", storage=made.folder.parent, tracking_uri=made.record.tracking_uri)
-    assert line == "edp-sweep train 'my picked.yaml'"
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", "sqlite:///elsewhere.db")
-    line = train_line("picked.yaml", storage=made.folder.parent, tracking_uri="sqlite:///elsewhere.db")
-    assert line == "edp-sweep train picked.yaml"
-
-
-@pytest.mark.slow
-def test_pick_makes_no_tracking_store_and_no_experiment(tmp_path: Path) -> None:
-    made, recipe = studies.sweep(tmp_path)
-    search = studies.trials(made, recipe)
-    assert search.ask("a") is not None
-    search.tell("a", studies.result(), Ledger(), [])
-    gone, output = tmp_path / "gone.db", tmp_path / "picked.yaml"
-    with pytest.raises(UserError, match=r"tracking-uri = .*gone.db' is not there; allowed: the store that holds"):
-        pick(made, {}, output, f"sqlite:///{gone}")
-    assert not gone.exists()
-    from sweeps.tracking.tracker import Tracker
-
-    other = f"sqlite:///{tmp_path / 'other.db'}"
-    tracker = Tracker(other, "another recipe", tmp_path / "artifacts")
-    with pytest.raises(UserError, match="holds no experiment 'quickstart_paper'; allowed: the store that holds"):
-        pick(made, {}, output, other)
-    assert tracker.client.get_experiment_by_name("quickstart_paper") is None
-    assert not output.exists()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import shutil
 import signal
@@ -18,11 +17,9 @@ import pytest
 from edp.spec import UserError
 from sweeps.store import sqlite_locks
 from sweeps.store.sqlite_locks import PatientConnection
-from sweeps.store.study import StudyGone, read_study
 from tests.conftest import Command
 from tests.support.studies import result, sweep, trials
 from tests.support.synthetic import sweep_of
-from trainables.records.files import BrokenFile, read_json
 
 
 @contextmanager
@@ -82,12 +79,8 @@ def said(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     "words",
     [
         ("status", "base"),
-        ("front", "base"),
         ("pick", "base", "--output", "picked.yaml"),
-        ("report", "base", "-o", "report.html"),
         ("ui", "base", "--no-browser"),
-        ("confirm", "base"),
-        ("attack", "base/0"),
         ("resume", "base"),
         ("list",),
     ],
@@ -113,7 +106,7 @@ def test_a_locked_study_is_one_line_that_names_no_backup_and_nothing_changes(
     assert command("status", "base", "--storage", str(storage))[0] == 0
 
 
-@pytest.mark.parametrize("code", ["SQLITE_NOMEM", "SQLITE_FULL", "SQLITE_IOERR", "SQLITE_CANTOPEN"])
+@pytest.mark.parametrize("code", ["SQLITE_NOMEM", "SQLITE_FULL"])
 def test_want_of_memory_or_disk_is_not_a_broken_study(
     code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -128,30 +121,11 @@ def test_want_of_memory_or_disk_is_not_a_broken_study(
         assert "backup" not in str(refused.value)
 
 
-def test_want_of_memory_or_open_files_is_not_a_broken_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    file = tmp_path / "curve.json"
-    file.write_text("[]")
-    for number in (errno.EMFILE, errno.ENOMEM):
-        monkeypatch.setattr(Path, "read_bytes", _raising(OSError(number, "too little of it")))
-        with pytest.raises(UserError, match="cannot be read now \\(too little of it\\)") as refused:
-            read_json(file, list[float])
-        assert not isinstance(refused.value, BrokenFile)
-
-
 def _raising(error: BaseException) -> Callable[..., object]:
     def fail(*about: object) -> object:
         raise error
 
     return fail
-
-
-def test_a_damaged_study_is_still_called_so(tmp_path: Path) -> None:
-    made, recipe = sweep(tmp_path)
-    assert trials(made, recipe).ask("0") is not None
-    file = made.folder / "study.db"
-    file.write_bytes(file.read_bytes()[:5000])
-    with pytest.raises(StudyGone):
-        read_study(made.study_url(recipe), "one")
 
 
 @pytest.mark.slow
@@ -169,14 +143,6 @@ def test_a_driver_waits_longer_than_any_reader_for_its_study_says_so_once_and_go
         assert search.tell("0", result(), None, []) == "complete"
     assert len(said) == 2, "one line for each wait"
     assert all(line == f"{file} is locked by another process: waiting until it is free" for line in said)
-
-
-def test_a_reader_waits_for_a_while(tmp_path: Path, said: list[str]) -> None:
-    made, recipe = sweep(tmp_path)
-    assert trials(made, recipe).ask("0") is not None
-    with locked_for(made.folder / "study.db", 0.5):
-        assert len(made.trials()) == 1
-    assert len(said) == 1
 
 
 def test_a_wait_ends_with_ctrl_c(tmp_path: Path) -> None:

@@ -12,13 +12,9 @@ from pathlib import Path
 import pytest
 from mlflow.tracking import MlflowClient
 
-from sweeps.store.storage import relative_store, store_here
 from sweeps.store.sweep import Sweep
 from sweeps.text.paths import sqlite_url
-from sweeps.tracking.store import settled_uri
 from sweeps.tracking.tracker import Tracker
-from tests.conftest import Command
-from tests.support import studies
 from tests.support.synthetic import sweep_of
 
 PAGE = Path(__file__).parents[3] / "docs" / "troubleshooting.md"
@@ -125,40 +121,3 @@ def test_artifacts_are_in_the_storage_folder_whatever_store_it_uses(tmp_path: Pa
     tracker = Tracker(sqlite_url(shared / "mlflow.db"), "mine", own / "mlflow-artifacts")
     run = tracker.client.create_run(tracker.experiment_id)
     assert run.info.artifact_uri.startswith((own / "mlflow-artifacts" / "mine").as_uri())
-
-
-def test_a_store_is_kept_relative_only_where_the_storage_holds_it(tmp_path: Path) -> None:
-    storage = tmp_path / "runs"
-    inside, outside = f"sqlite:///{storage}/mlflow.db", f"sqlite:///{tmp_path}/mlflow.db"
-    assert relative_store(inside, storage) == "sqlite:///mlflow.db"
-    assert store_here("sqlite:///mlflow.db", storage) == inside
-    odd = tmp_path / "mü 100%" / "runs"
-    assert relative_store(sqlite_url(odd / "mlflow.db"), odd) == "sqlite:///mlflow.db"
-    assert store_here("sqlite:///mlflow.db", odd) == sqlite_url(odd / "mlflow.db")
-    for uri in (outside, "http://127.0.0.1:5000", "postgresql://a@b/c", "sqlite:////x/mlflow.db?mode=ro"):
-        assert relative_store(uri, storage) == uri
-        assert store_here(uri, storage) == uri
-
-
-@pytest.mark.slow
-def test_a_store_that_is_no_database_any_more_is_one_line(tmp_path: Path, command: Command) -> None:
-    sweep_of(tmp_path / "runs", "s", 1)
-    (tmp_path / "runs" / "mlflow.db").write_bytes(b"SQ")
-    words = ("report", "s", "--storage", str(tmp_path / "runs"), "--output", str(tmp_path / "report.html"))
-    code, _, said = command(*words)
-    assert code == 2
-    assert "cannot be opened" in said
-    assert "is not a database" in said
-    assert not (tmp_path / "report.html").exists()
-
-
-def test_a_store_that_is_named_from_here_is_kept_by_its_whole_path(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert settled_uri(None, "sqlite:///runs/mlflow.db") == f"sqlite:///{tmp_path}/runs/mlflow.db"
-    for uri in ("sqlite:///", "sqlite:///:memory:", "sqlite:////there.db", "http://server:5000", "sqlite:///a.db?x=1"):
-        assert settled_uri(uri, "") == uri
-    made, _ = studies.sweep(tmp_path / "runs")
-    made.update(tracking_uri=settled_uri(None, "sqlite:///runs/mlflow.db"))
-    assert Sweep(made.folder.parent, made.name).record.tracking_uri == f"sqlite:///{tmp_path}/runs/mlflow.db"

@@ -43,7 +43,7 @@ def test_a_copy_of_the_folder_on_another_machine_finds_trials_and_artifacts(
             server.stop()
 
 
-@pytest.mark.parametrize("address", ["s3://bucket/x", "gs://bucket/x", "file:///x", "S3://k:SeCrEt@bucket/x", "x://"])
+@pytest.mark.parametrize("address", ["file:///x", "S3://k:SeCrEt@bucket/x"])
 def test_an_address_is_no_storage_folder(address: str, command: Command) -> None:
     code, _, err = command("list", "--storage", address)
     assert code == 2

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from edp.spec import EDPSpec
-from sweeps.commands.attack import show_attacks
-from sweeps.commands.console import out
 from sweeps.engine.prepare import encode_missing, read_missing
 from sweeps.registry.card import model_card, privacy_tags
 from sweeps.store.prepared import locate
@@ -62,29 +59,6 @@ def test_so_is_what_commands_print_and_write(
     report = Path("report.html").read_text()
     assert (LABELS_PUBLIC in report) is (schema == "null")
     assert ("The labels are those of the schema communication." in report) is (schema != "null")
-
-
-def test_so_is_the_price_of_a_recipe(command: Command) -> None:
-    words = ("epsilon", "quickstart_paper", "--set", "edp.epsilon=8", "--set", "edp.sampling=shuffle")
-    for more, public in ((("--set", "corpus.schema=null"), True), ((), False)):
-        code, said, err = command(*words, *more)
-        assert code == 0, err
-        assert (LABELS_PUBLIC in said) is public
-        assert json.loads(command(*words, *more, "--json")[1])["labels_taken_to_be_public"] is public
-
-
-@pytest.mark.parametrize("public", [True, False])
-def test_so_are_attacks(public: bool, capsys: pytest.CaptureFixture[str]) -> None:
-    found: dict[str, Any] = {
-        "output": "there",
-        "labels_taken_to_be_public": public,
-    }
-    with out.capture() as captured:
-        show_attacks(found | METRICS | {"run": "made/1", "attacks": [], "strongest": "", **COMPARED})
-    assert captured.get().count(LABELS_PUBLIC) == public
-
-
-COMPARED = {"references": 2, "reference_training": "sgd", "reference_epochs": 3}
 
 
 def test_the_holder_of_the_data_is_told_before_anything_is_trained(tmp_path: Path) -> None:

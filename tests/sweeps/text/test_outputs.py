@@ -73,24 +73,6 @@ def test_a_file_is_whole_or_as_it_was(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_a_link_to_a_file_stays_one(tmp_path: Path) -> None:
-    (tmp_path / "link").symlink_to(tmp_path / "file")
-    for text in ("made", "changed"):
-        with output(tmp_path / "link") as file:
-            file.write(text)
-        assert (tmp_path / "link").is_symlink()
-        assert (tmp_path / "file").read_text() == text
-
-
-@pytest.mark.parametrize("name", ["-", "/dev/stdout"])
-def test_standard_output_is_printed_on(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    check_output(Path(name))
-    with output(Path(name)) as file:
-        file.write("printed")
-    assert capsys.readouterr().out == "printed"
-    assert not Path("-").exists()
-
-
 @pytest.mark.slow
 def test_pick_and_data_make_print_what_they_would_write(tmp_path: Path, command: Command) -> None:
     sweep_of(tmp_path / "runs", "base", 4)

@@ -96,16 +96,9 @@ def test_what_is_no_secret_stays(uri: str) -> None:
     "words",
     [
         "run URI",
-        "train URI",
         "run quickstart --set search.study=URI",
-        "run quickstart --set search.study=mongodb+URI",
-        "run quickstart --set corpus.path=URI",
         "run quickstart --set description=URI --set shadow.corpus.nam=URI",
         "run quickstart --set URI",
-        "run quickstart --trials URI",
-        "epsilon --z0 URI --epochs 3",
-        "data check URI",
-        "data make URI",
         "status URI",
     ],
 )

@@ -8,7 +8,6 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
-from pathlib import Path
 
 import pytest
 
@@ -39,27 +38,6 @@ def test_also_inside_a_call_to_ray(sent: str, said: str, own_ray: None) -> None:
     assert ended.stdout.strip() == said, ended.stderr
 
 
-WHILE_RAY_STARTS = """
-import os, signal, sys, threading
-from pathlib import Path
-from sweeps.engine.session import ray_session
-from sweeps.text.signals import exit_code, stopped_by, terminating
-with terminating():
-    threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGTERM)).start()
-    try:
-        with ray_session(Path(sys.argv[1]), print):
-            print("it went on")
-    except KeyboardInterrupt as interrupt:
-        print(stopped_by(interrupt), exit_code(stopped_by(interrupt)))
-"""
-
-
-def test_while_ray_starts(tmp_path: Path, own_ray: None) -> None:
-    words = [sys.executable, "-c", WHILE_RAY_STARTS, f"{tmp_path / 'ray.log'}"]
-    ended = subprocess.run(words, capture_output=True, text=True, timeout=300)
-    assert ended.stdout.strip() == "stopped by SIGTERM 143", ended.stderr
-
-
 @pytest.fixture
 def unanswered() -> Iterator[None]:
     """SIGTERM as a fresh process has it: a Ray that an earlier test began here has left its own answer."""
@@ -80,14 +58,3 @@ def test_what_another_handler_makes_of_it_or_loses_is_answered(lost: bool) -> No
     with terminating(), pytest.raises(Terminated):
         come()
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
-
-
-@pytest.mark.usefixtures("unanswered")
-def test_without_a_signal_nothing_is_answered_and_an_exit_is_one() -> None:
-    with terminating():
-        own = signal.getsignal(signal.SIGTERM)
-        with own_answer(signal.SIGTERM):
-            signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        assert signal.getsignal(signal.SIGTERM) == own
-        with pytest.raises(SystemExit, match="3"), own_answer(signal.SIGTERM):
-            sys.exit(3)

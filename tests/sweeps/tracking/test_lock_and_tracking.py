@@ -94,17 +94,3 @@ def test_what_a_store_does_not_take_is_counted_said_once_and_sent_once_later(tmp
     assert said[1:] == ["MLflow answers again"]
     assert tracker.find(parent, "s-000") == run
     assert tracker.find(parent, "s-001") is None
-
-
-@pytest.mark.slow
-def test_a_version_that_somebody_deleted_does_not_keep_the_others_from_their_tags(tmp_path: Path) -> None:
-    said: list[str] = []
-    tracker = Tracker(f"sqlite:///{tmp_path / 'mlflow.db'}", "e", tmp_path / "artifacts", said.append)
-    for name in ("gone", "kept"):
-        tracker.client.create_registered_model(name)
-        tracker.client.create_model_version(name, source=(tmp_path / name).as_uri())
-    tracker.client.delete_model_version("gone", "1")
-    for name in ("gone", "never", "kept"):
-        tracker.tag_model(f"models:/{name}/1", {"epsilon_of_sweep": "9"})
-    assert tracker.client.get_model_version("kept", "1").tags == {"epsilon_of_sweep": "9"}
-    assert (tracker.failures, said) == (0, [])

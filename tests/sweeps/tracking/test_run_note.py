@@ -12,11 +12,9 @@ from mlflow.tracking import MlflowClient
 
 from sweeps.engine.finish import finish
 from sweeps.engine.progress import Progress
-from sweeps.results.front import hollow, pareto_front
+from sweeps.results.front import pareto_front
 from sweeps.store.sweep import Sweep
-from sweeps.text.figures import epsilon_cell
 from sweeps.tracking.run_note import run_note
-from sweeps.tracking.run_tags import charted
 from sweeps.tracking.tracker import Tracker
 from tests.support.synthetic import add_trials, sweep_of
 
@@ -30,24 +28,6 @@ def described(sweep: Sweep, times: int = 1) -> str:
     trials = sweep.trials()
     front = pareto_front(trials, sweep.recipe.search.objectives)
     return run_note(sweep, sweep.recipe, trials, front * times, "1")
-
-
-@pytest.mark.slow
-def test_the_front_is_a_table_of_rows_spread_over_it(sweep: Sweep) -> None:
-    objectives = sweep.recipe.search.objectives
-    front = pareto_front(sweep.trials(), objectives)
-    noisy = hollow(front, objectives)
-    front.sort(key=lambda point: point.name in noisy)
-    rows = [line for line in described(sweep).splitlines() if re.match(r"\| ◇?\d", line)]
-    names = [f"{'◇' if point.name in noisy else ''}{point.name}" for point in front]
-    assert [row.split(" | ")[0].removeprefix("| ") for row in rows] == names[: len(rows)]
-    for row, point in zip(rows, front, strict=False):
-        honest, paper = (epsilon_cell(point.metrics[name]) for name in ("epsilon", "epsilon_paper"))
-        assert f" | {honest} | {paper} | " in row
-    long = described(sweep, times=50)
-    assert len([line for line in long.splitlines() if re.match(r"\| ◇?\d", line)]) == 20
-    assert len(long) < 8000
-    assert f"20 of the front's {50 * len(front)}" in long
 
 
 @pytest.mark.slow
@@ -93,8 +73,3 @@ def test_a_trial_that_others_have_beaten_since_is_no_longer_tagged_as_pareto(tmp
     front = {point.run_id for point in pareto_front(sweep.trials(), sweep.recipe.search.objectives)}
     assert before - front, "this case needs a trial that left the front"
     assert tagged() == front
-
-
-def test_charts_get_the_logarithm_of_a_finite_epsilon() -> None:
-    assert charted({"epsilon": 100.0, "ser": 0.1}) == {"epsilon": 100.0, "ser": 0.1, "log10_epsilon": 2.0}
-    assert charted({"epsilon": float("inf"), "epsilon_paper": 0.0}) == {"epsilon": float("inf"), "epsilon_paper": 0.0}

@@ -54,8 +54,8 @@ def test_a_converted_corpus_is_found_by_its_name_packed_or_not(suffix: str, data
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("suffix", [".jsonl", ".jsonl.gz"])
-def test_a_file_at_hand_is_kept_and_found_from_then_on(suffix: str, data: Path, command: Command) -> None:
+def test_a_file_at_hand_is_kept_and_found_from_then_on(data: Path, command: Command) -> None:
+    suffix = ".jsonl.gz"
     path = write(data / "public", suffix)
     path = path.rename(data / "anything")
     code, said, err = command("data", "fetch", "little", "--from", str(path))
@@ -107,12 +107,6 @@ def test_from_takes_one_converted_corpus(data: Path, command: Command) -> None:
     code, _, error = command("data", "fetch", "little", "--from", str(data / "nowhere"))
     assert code == 2
     assert "nowhere: cannot be read: No such file or directory" in error
-
-
-def test_whatever_else_has_its_name_is_not_taken_for_public(data: Path) -> None:
-    writers.jsonl(CORPUS, data / "little")
-    with pytest.raises(UserError, match=r"corpus little: corpus\.path is not set, and it is not in EDP_DATA_DIR"):
-        public.find_corpus(CorpusSpec(name="little"))
 
 
 def test_it_is_looked_for_beside_the_private_corpus_too(data: Path, tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from collections import Counter
 from itertools import islice
 
 import pytest
@@ -13,7 +12,7 @@ from trainables.corpora import GENERATED, Utterance, generate, stream
 from trainables.corpora.generators import Grammar, grammar_digest, stream_grammar
 from trainables.corpora.types import bio_fault
 
-MANY = 30_000
+MANY = 8_000
 
 
 @pytest.fixture(scope="module", params=GENERATED)
@@ -24,15 +23,9 @@ def many(request: pytest.FixtureRequest) -> tuple[str, list[Utterance]]:
 @pytest.mark.parametrize(
     ("name", "count", "seed", "digest"),
     [
-        ("communication", 37, 0, "2161cddba64455389b23b939c2ea05368d5214820e3f2b2c151e4be435d2b162"),
         ("communication", 1000, 7, "7a24f3ffcf937b7c63d8b400406c9516b0451cd52f18dc2bfd2d084ba3bdac02"),
-        ("communication", 20000, 3, "53111a185bbe20a12e9f1171dd21850aff2eebb1dd091527954f5b43b74a292c"),
-        ("health", 37, 0, "41aaba8007fabf318034d9854b9bb9f79208cffcf9a35fc17e2c61d0fafbf964"),
         ("health", 1000, 7, "eee7e08d93208f74cd3cddc15d254d93ee64b782c413998a9a3eaef4ebc82bd6"),
-        ("health", 20000, 3, "6c7b0ac35beb4e3037a113f1167df5854cf5dfd35875884df47954e1f39b1458"),
-        ("video", 37, 0, "fbdf4f8779891ecdcd52f30179098808d39d7e44b2f010e3fccd9ac995ed2fa1"),
         ("video", 1000, 7, "7db5e254e297f0ef7f9a6ee775803c5a547c195f88136ca53573ee23503999fb"),
-        ("video", 20000, 3, "f641e43d70f74cda991d8762d3d600a09c646534f6c35c75978feb8c396153e5"),
     ],
 )
 def test_the_utterances_of_a_seed_are_the_same_on_every_machine_and_in_every_version(
@@ -64,43 +57,10 @@ def test_utterances_are_distinct_and_valid(many: tuple[str, list[Utterance]]) ->
     assert [fault for tags in {u.tags for u in utterances} if (fault := bio_fault(tags))] == []
 
 
-def test_ten_to_thirty_intents_of_skewed_frequency(many: tuple[str, list[Utterance]]) -> None:
-    _, utterances = many
-    counts = Counter(utterance.intent for utterance in utterances).most_common()
-    assert 10 <= len(counts) <= 30
-    assert counts[0][1] > 10 * counts[-1][1] > 0
-
-
-def test_slot_values_have_a_head_and_a_long_tail(many: tuple[str, list[Utterance]]) -> None:
-    _, utterances = many
-    spans: Counter[tuple[str, ...]] = Counter()
-    for utterance in utterances:
-        spans[tuple(t for t, tag in zip(utterance.tokens, utterance.tags, strict=True) if tag != "O")] += 1
-    once = sum(1 for count in spans.values() if count == 1)
-    assert once > MANY / 4
-    assert spans.most_common(1)[0][1] > MANY / 2000
-
-
-@pytest.mark.slow
-def test_the_most_frequent_tag_of_a_word_is_often_not_its_tag(many: tuple[str, list[Utterance]]) -> None:
-    _, utterances = many
-    tags_of: dict[str, Counter[str]] = {}
-    for utterance in utterances:
-        for token, tag in zip(utterance.tokens, utterance.tags, strict=True):
-            tags_of.setdefault(token, Counter())[tag] += 1
-    right = sum(max(tags.values()) for tags in tags_of.values())
-    assert 0.7 < right / sum(tags.total() for tags in tags_of.values()) < 0.9
-
-
 def test_more_utterances_only_add_to_the_end(many: tuple[str, list[Utterance]]) -> None:
     name, utterances = many
     assert generate(name, 5000, seed=11) == utterances[:5000]
     assert list(islice(stream(name, seed=11), 300)) == utterances[:300]
-
-
-def test_another_seed_says_other_things(many: tuple[str, list[Utterance]]) -> None:
-    name, utterances = many
-    assert len(set(generate(name, 1000, seed=12)) & set(utterances[:1000])) < 100
 
 
 def test_a_grammar_that_has_said_everything_says_so() -> None:

@@ -4,26 +4,16 @@ from __future__ import annotations
 
 import csv
 import hashlib
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from pydantic import ValidationError
 
 from edp.spec import UserError
 from tests.support import writers
 from tests.support.real_data import real_corpus
-from trainables.config import ColumnsSpec, CorpusSpec
-from trainables.corpora import (
-    PUBLIC,
-    CorpusSummary,
-    Utterance,
-    check_corpus,
-    corpus_digest,
-    generate,
-    load_corpus,
-    public,
-    read_corpus,
-)
+from trainables.config import CorpusSpec
+from trainables.corpora import PUBLIC, Utterance, check_corpus, corpus_digest, generate, load_corpus, public
 
 CORPUS = generate("video", 300, seed=5)
 
@@ -67,31 +57,6 @@ def test_the_rows_to_download_are_those_of_the_real_file() -> None:
     assert {Path(file).name for file in published.files} == names
 
 
-def test_no_real_utterance_is_member_and_non_member() -> None:
-    splits = load_corpus(CorpusSpec(name="atis", path=str(real_corpus("atis")), seed=3))
-    assert not {u.tokens for u in splits.train} & {u.tokens for u in splits.valid + splits.test}
-
-
-def test_a_generated_corpus_has_ten_thousand_utterances_unless_told() -> None:
-    assert replace(check_corpus(CorpusSpec(name="video")), label_counts={}) == CorpusSummary(
-        name="video",
-        task="joint",
-        utterances=10_000,
-        distinct=10_000,
-        intents=25,
-        slot_types=26,
-        train=4_473,
-        valid=506,
-        test=5_021,
-    )
-
-
-def test_a_path_makes_a_users_corpus_of_a_generated_name(tmp_path: Path) -> None:
-    path = writers.jsonl(CORPUS, tmp_path)
-    splits = load_corpus(CorpusSpec(name="health", path=str(path)))
-    assert sorted(splits.train + splits.valid + splits.test) == sorted(CORPUS)
-
-
 def test_utterances_of_a_corpus_of_files_is_a_seeded_sample(tmp_path: Path) -> None:
     path = str(writers.jsonl(CORPUS, tmp_path))
     summary = check_corpus(CorpusSpec(name="mine", path=path, utterances=200))
@@ -103,12 +68,6 @@ def test_utterances_of_a_corpus_of_files_is_a_seeded_sample(tmp_path: Path) -> N
         load_corpus(CorpusSpec(name="mine", path=path, utterances=301))
 
 
-def test_a_corpus_too_small_to_split_is_named(tmp_path: Path) -> None:
-    path = writers.jsonl(CORPUS[:19], tmp_path)
-    with pytest.raises(UserError, match=r"^corpus mine: 19 distinct utterances; allowed: at least 20"):
-        load_corpus(CorpusSpec(name="mine", path=str(path)))
-
-
 def test_a_label_only_in_the_published_test_split_is_learned(tmp_path: Path) -> None:
     rare = Utterance(("only", "here"), ("O", "B-only"), "only_in_test")
     writers.three_file(CORPUS, tmp_path / "train")
@@ -117,10 +76,7 @@ def test_a_label_only_in_the_published_test_split_is_learned(tmp_path: Path) -> 
 
 
 def test_the_digest_follows_content_sample_and_seed_but_not_the_place(tmp_path: Path) -> None:
-    here, there = (
-        writers.three_file(CORPUS, tmp_path / "here"),
-        writers.three_file(CORPUS, tmp_path / "there"),
-    )
+    here, there = (writers.three_file(CORPUS, tmp_path / "here"), writers.three_file(CORPUS, tmp_path / "there"))
     spec = CorpusSpec(name="mine", path=str(here))
     digest = corpus_digest(spec)
     assert corpus_digest(spec.model_copy(update={"path": str(there), "name": "other"})) == digest
@@ -142,10 +98,6 @@ def test_the_digest_of_a_generated_corpus_follows_name_number_and_seed() -> None
     ]
     assert len({corpus_digest(spec) for spec in specs}) == 4
     assert corpus_digest(specs[0]) == corpus_digest(CorpusSpec(name="video", utterances=10_000))
-
-
-def test_reading_a_public_corpus_pools_its_published_splits() -> None:
-    assert len(read_corpus(real_corpus("atis"), "auto")) == 4_478 + 500 + 893
 
 
 def test_the_published_split_is_as_the_corpus_has_it(tmp_path: Path) -> None:
@@ -171,14 +123,6 @@ def test_a_corpus_without_a_published_split_is_refused(tmp_path: Path) -> None:
     ):
         with pytest.raises(UserError, match=f"^corpus.split = published: {said}"):
             load_corpus(CorpusSpec.model_validate({**spec, "split": "published"}))
-
-
-def test_a_published_split_has_the_columns_that_the_spec_says(tmp_path: Path) -> None:
-    for part in ("train", "valid", "test"):
-        (tmp_path / f"{part}.csv").write_text(f"said,what,text,label\n{part} now,good,wrong,bad\n")
-    columns = ColumnsSpec(text="said", intent="what")
-    splits = load_corpus(CorpusSpec(name="mine", path=str(tmp_path), split="published", columns=columns))
-    assert [(u.tokens, u.intent) for u in splits.test] == [(("test", "now"), "good")]
 
 
 def test_the_digest_of_a_published_split_follows_which_file_is_in_which_part(tmp_path: Path) -> None:
@@ -212,3 +156,25 @@ def test_more_labels_than_a_model_could_learn_are_refused(tmp_path: Path) -> Non
     path.write_text("text,intent\n" + "".join(f"say {n},i{n // 2}\nand {n},i{n // 2}\n" for n in range(20_002)))
     with pytest.raises(UserError, match=r"corpus: it has 10,001 intents, as .* allowed: at most 10,000"):
         check_corpus(CorpusSpec(name="mine", path=str(path)))
+
+
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [
+        ("mine.csv", "mine"),
+        ("/data/our tickets (2026).jsonl", "our-tickets-2026"),
+        ("corpora/sub/", "sub"),
+        ("…", "corpus"),
+        (f"{'x' * 200}.csv", "x" * 100),
+    ],
+)
+def test_it_is_called_as_its_file_is(path: str, name: str) -> None:
+    assert CorpusSpec.model_validate({"path": path}).name == name
+
+
+def test_a_name_that_is_given_stays_and_without_a_path_there_must_be_one() -> None:
+    assert CorpusSpec(name="ours", path="mine.csv").name == "ours"
+    with pytest.raises(ValidationError, match="name"):
+        CorpusSpec.model_validate({"path": None})
+    with pytest.raises(ValidationError, match="name"):
+        CorpusSpec.model_validate({"name": "not/one", "path": "mine.csv"})

@@ -62,11 +62,7 @@ def model(folder: Path | str | None) -> BERTSpec:
 
 @pytest.mark.parametrize(
     ("one", "other"),
-    [
-        ("what 's the time ?", "What's the time"),
-        ("at 7:30 p.m", "at 7 : 30 p . m"),
-        ("ein Café", "EIN CAFÉ !"),
-    ],
+    [("what 's the time ?", "What's the time"), ("at 7:30 p.m", "at 7 : 30 p . m"), ("ein Café", "EIN CAFÉ !")],
 )
 def test_utterances_are_compared_without_case_blanks_and_punctuation(one: str, other: str) -> None:
     assert normal_form(one.split()) == normal_form(other.split())
@@ -162,10 +158,7 @@ def test_hashes_tell_no_utterance_and_are_the_same_everywhere() -> None:
 def test_a_private_corpus_of_the_same_name_or_content_is_refused(folder: Path, tmp_path: Path) -> None:
     place = folder.parent / "data"
     mine = writers.jsonl(generate("communication", 60, seed=9), tmp_path / "mine")
-    for private in (
-        CorpusSpec(name="slots", path=str(mine)),
-        CorpusSpec(name="renamed", path=str(place / "intents")),
-    ):
+    for private in (CorpusSpec(name="slots", path=str(mine)), CorpusSpec(name="renamed", path=str(place / "intents"))):
         with pytest.raises(UserError, match=f"corpus = {private.name} cannot be private") as error:
             check_corpus(model(folder), private)
         assert "\n" not in str(error.value)

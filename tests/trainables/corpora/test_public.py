@@ -73,14 +73,6 @@ def test_a_file_with_another_digest_is_refused(served: tuple[Path, str], cache: 
     assert list(cache.iterdir()) == []
 
 
-def test_a_file_that_is_gone_is_refused(served: tuple[Path, str], cache: Path) -> None:
-    corpus = publish(*served)
-    (served[0] / "valid" / "label").unlink()
-    with pytest.raises(UserError, match=r"corpus little: .* could not be downloaded .*404"):
-        fetch(corpus, cache)
-    assert list(cache.iterdir()) == []
-
-
 def test_a_server_that_is_down_ends_in_one_line_that_says_what_to_do(
     cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -129,10 +121,6 @@ def test_a_path_that_is_not_there_is_no_reason_to_look_elsewhere(tmp_path: Path)
 def test_an_unknown_name_without_a_path_lists_the_known_ones(cache: Path) -> None:
     with pytest.raises(UserError, match=r"corpus\.name = atsi is unknown .* atis, snips, nlu_eval"):
         find_corpus(CorpusSpec(name="atsi"))
-
-
-def test_what_is_pinned_for_nlu_eval_are_two_files_an_intent() -> None:
-    assert len(public._PUBLISHED["nlu_eval"].files) == 2 * 64
 
 
 def test_the_registry_is_one_that_pooch_reads() -> None:

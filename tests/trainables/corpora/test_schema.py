@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +15,10 @@ from tests.support.real_data import real_corpus
 from tests.support.tiny import spec
 from tests.support.toy import BERT, CLC, encoded, utterance
 from trainables.config import CanariesSpec, CorpusSpec, ModelSpec
-from trainables.corpora import GENERATED, SCHEMAS, check_corpus, corpus_digest, generate, load_corpus
-from trainables.corpora.labels import FEW, LabelCounts, Labels, Task, labels_of, task_of, utterances_of_labels
+from trainables.corpora import GENERATED, SCHEMAS, corpus_digest, generate, load_corpus
+from trainables.corpora.labels import FEW, LabelCounts, Labels, Task, labels_of, task_of
 from trainables.corpora.schema import bound_by, read_schema, schema_of, skeleton
-from trainables.corpora.types import UNKNOWN, LabelNames, Splits, Utterance
+from trainables.corpora.types import UNKNOWN, LabelNames, Splits
 from trainables.features.encoding import encode
 from trainables.measure.attacks.canary import make_canaries
 from trainables.measure.attacks.shadow import fit_attack, save_attack
@@ -194,11 +193,6 @@ def test_canaries_have_labels_of_the_schema(kind: str) -> None:
     assert {tag for one in canaries for tag in one.tags} <= set(labels.tags)
 
 
-def test_users_are_those_of_the_utterances_that_are_left() -> None:
-    users = [one._replace(user=f"u{i}") for i, one in enumerate(TRAIN)]
-    assert set(bound_by(Splits(users, VALID, TEST), SCHEMA, "x").train_users) == {"u0", "u1", "u2", "u4"}
-
-
 def test_the_holder_of_the_data_is_told_the_counts() -> None:
     counts = LabelCounts.of(BOUND)
     assert counts == LabelCounts(
@@ -260,27 +254,6 @@ def test_the_schemas_that_come_along_are_the_published_labels(name: str) -> None
 
 
 @pytest.mark.slow
-def test_a_schema_gives_atis_one_shape_with_and_without_the_only_utterance_with_a_label() -> None:
-    atis = CorpusSpec(name="atis", path=str(real_corpus("atis")))
-    whole, schema = load_corpus(atis), schema_of(CorpusSpec(name="atis", schema="atis"))
-    assert schema is not None
-    times = utterances_of_labels(whole.utterances)
-    once = {label for label, count in times.items() if count == 1}
-    assert (len(once), len(times)) == (16, 109)
-    (only,) = [one for one in whole.train if one.intent == "atis_flight_no#atis_airline"]
-    without = replace(whole, train=[one for one in whole.train if one != only])
-
-    def shape(splits: Splits) -> tuple[int, int]:
-        labels = labels_of(splits)
-        return len(labels.intents), len(labels.tags) // 2
-
-    assert (shape(whole), shape(without)) == ((26, 83), (25, 83))
-    assert shape(bound_by(whole, schema, "x")) == shape(bound_by(without, schema, "x")) == (26, 83)
-    summary = check_corpus(atis.model_copy(update={"schema": "atis"}))
-    assert (summary.intents, summary.slot_types, summary.train) == (26, 83, 2742)
-
-
-@pytest.mark.slow
 def test_a_trial_trains_measures_and_attacks_with_labels_that_the_schema_lacks(tmp_path: Path) -> None:
     one = spec()
     whole = load_corpus(one.corpus)
@@ -307,8 +280,3 @@ def test_a_trial_trains_measures_and_attacks_with_labels_that_the_schema_lacks(t
         train_reference(reference, lambda epoch: None)
     seen = score_target(one, tmp_path / "target", tmp_path / "b" / "model.pt")
     assert all(np.isfinite(values).all() for values in seen.values())
-
-
-def test_unknown_labels_are_no_names_that_a_corpus_can_have() -> None:
-    assert UNKNOWN.strip() != UNKNOWN
-    assert Utterance(("a",), ("O",), UNKNOWN).intent not in labels_of(BOUND).intents

@@ -74,11 +74,6 @@ def test_the_files_of_other_tools_are_corpora_if_the_format_says_so(tmp_path: Pa
     assert read_corpus(rasa / "data" / "nlu.yml", "auto")
 
 
-def test_a_schema_beside_the_files_of_a_corpus_is_no_part_of_it(schema: Path) -> None:
-    (schema.parent / "corpus.jsonl").write_text('{"tokens": ["a"], "tags": ["B-x"]}\n')
-    assert len(read_corpus(schema.parent, "auto")) == 1
-
-
 @pytest.mark.parametrize(
     ("content", "others", "says"),
     [

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pyarrow
@@ -106,12 +105,6 @@ def test_a_cell_that_cannot_be_read_is_named_by_file_row_and_column(fault: str, 
     assert str(caught.value).startswith(f"{tmp_path / 'c.parquet'}, {expected}")
 
 
-def test_a_table_that_is_no_text_has_no_first_line(tmp_path: Path) -> None:
-    pyarrow.parquet.write_table(pyarrow.table({"foo": ["go on"]}), tmp_path / "c.parquet")
-    with pytest.raises(UserError, match=r"no column of text; it has 'foo'; allowed: corpus\.columns\.text"):
-        read_corpus(tmp_path, "auto")
-
-
 def test_a_number_that_its_column_has_no_name_for_is_refused(tmp_path: Path) -> None:
     table = writers.arrow_table(AWKWARD)
     unlabelled = table.set_column(2, "label", pyarrow.array([-1] * len(AWKWARD)))
@@ -139,14 +132,6 @@ def test_columns_of_any_name_are_read_where_the_spec_says_which(tmp_path: Path) 
     assert CorpusSpec.model_validate(spec.model_dump()) == spec
 
 
-def test_intents_that_are_numbers_are_their_digits(tmp_path: Path) -> None:
-    pyarrow.parquet.write_table(pyarrow.table({"sentence": ["go on", "stop"], "label": [3, 4]}), tmp_path / "c.parquet")
-    assert [(one.tokens, one.intent) for one in read_corpus(tmp_path, "auto")] == [
-        (("go", "on"), "3"),
-        (("stop",), "4"),
-    ]
-
-
 def test_text_that_is_not_utf8_and_features_that_are_noted_otherwise_are_no_fault_of_the_program(
     tmp_path: Path,
 ) -> None:
@@ -167,14 +152,6 @@ def test_text_that_is_not_utf8_and_features_that_are_noted_otherwise_are_no_faul
         table = pyarrow.table({"text": ["say it"], "intent": ["i"]}).replace_schema_metadata({"huggingface": noted})
         pyarrow.parquet.write_table(table, path)
         assert read_corpus(path, "parquet")[0].intent == "i"
-
-
-@pytest.mark.parametrize("names", [{"0": "go"}, [1, 2], "go", None])
-def test_names_that_are_noted_otherwise_are_none(names: object, tmp_path: Path) -> None:
-    noted = json.dumps({"info": {"features": {"label": {"names": names}}}}).encode()
-    table = pyarrow.table({"text": ["say it"], "label": [0]}).replace_schema_metadata({"huggingface": noted})
-    pyarrow.parquet.write_table(table, tmp_path / "c.parquet")
-    assert read_corpus(tmp_path, "auto")[0].intent == "0"
 
 
 ROWS = [("turn it up", "louder"), ("play it again", "play"), ("stop", "end"), ("skip this", "next"), ("go on", "play")]

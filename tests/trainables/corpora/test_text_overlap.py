@@ -90,13 +90,7 @@ def test_the_counts_are_those_of_every_pair() -> None:
 
 
 def test_near_copies_are_counted_among_the_utterances_of_one_user() -> None:
-    lines = [
-        "please book it now",
-        "please book it",
-        "stop the music",
-        "weather in rome today",
-        "weather in rome today",
-    ]
+    lines = ["please book it now", "please book it", "stop the music", "weather in rome today", "weather in rome today"]
     alone = [Utterance(tuple(line.split()), ("O",) * len(line.split()), "i") for line in lines]
     assert near_copies(alone) == 2
     assert near_copies([one._replace(user=f"u{i}") for i, one in enumerate(alone)]) == 0

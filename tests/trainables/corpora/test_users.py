@@ -13,7 +13,6 @@ from edp.spec import UserError
 from tests.support.toy import CLC, features
 from trainables.config import CanariesSpec, CorpusSpec
 from trainables.corpora import Utterance, check_corpus, generate, load_corpus, read_corpus
-from trainables.corpora.types import Splits
 from trainables.features.encoding import encode
 from trainables.measure.attacks.canary import SIBLINGS, make_canaries, plant
 
@@ -96,13 +95,6 @@ def test_a_corpus_in_which_some_have_a_user_is_refused_with_the_first_line_that_
         read_corpus(path, "auto")
 
 
-def test_a_second_user_of_a_block_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "a.conll"
-    path.write_text("# user: u1\n# user: u2\n# intent: stop\nstop O\n", encoding="utf-8")
-    with pytest.raises(UserError, match="line 2: a second user"):
-        read_corpus(path, "auto")
-
-
 def test_the_numbers_of_users_are_counted_in_train(tmp_path: Path) -> None:
     spec = jsonl(corpus_of(4), tmp_path / "a.jsonl")
     counts = load_corpus(spec).train_users
@@ -132,15 +124,6 @@ def test_an_encoded_corpus_has_numbers_for_names_in_every_split_and_way_to_train
         if file.is_file():
             assert SECRET.encode() not in file.read_bytes()
             assert SECRET.encode("utf-32-le") not in file.read_bytes()
-
-
-def test_a_corpus_without_users_has_none(tmp_path: Path) -> None:
-    rows = [row._replace(user="") for row in corpus_of(1)]
-    train, valid, test = rows[:90], rows[90:100], rows[100:]
-    corpus = encode(Splits(train, valid, test), CLC, tmp_path / "encoded", features=features(CLC))
-    assert corpus.train_users is None
-    assert corpus.most_of_a_user is None
-    assert not list((tmp_path / "encoded").glob("*users*"))
 
 
 def test_a_canary_is_a_user_of_its_own(tmp_path: Path) -> None:

@@ -7,27 +7,14 @@ from pathlib import Path
 
 import pytest
 import torch
-from transformers import (
-    AutoModel,
-    T5EncoderModel,
-)
+from transformers import AutoModel, T5EncoderModel
 
-from edp.spec import UserError
-from tests.support.encoder_folders import (
-    FROZEN_KINDS,
-    UTTERANCES,
-    frozen_spec,
-)
+from tests.support.encoder_folders import FROZEN_KINDS, UTTERANCES, frozen_spec
 from tests.support.models import built
 from tests.support.toy import BERT
 from trainables.config import BERTSpec
 from trainables.features.batch import PieceInputs
-from trainables.features.compute_states import (
-    encoder_digest,
-    frozen_encoder,
-    hidden_states,
-    load_frozen,
-)
+from trainables.features.compute_states import encoder_digest, hidden_states, load_frozen
 from trainables.features.pretrained import check_pretrained, pretrained_pieces
 from trainables.features.token_features import encode_utterances
 
@@ -99,23 +86,3 @@ def test_states_are_computed_in_the_type_of_the_folder_where_the_device_multipli
     trained = BERTSpec(vocabulary=BERT.vocabulary, pretrained=str(low), trainable="lora", sentence="last")
     assert check_pretrained(trained) == keys[low, False], "adapters train on float32"
     assert {p.dtype for p in built(trained, tmp_path)[1].parameters()} == {torch.float32}
-
-
-def test_weights_in_bfloat16_take_half_of_a_gpus_memory(
-    frozen: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder = lowered(frozen["llama"], tmp_path / "low")
-    weights = sum(p.numel() for p in load_frozen(frozen_spec(folder)).parameters())
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.nn.Module, "to", lambda self, device: (self, device))
-    for hardware, each in ((True, 2), (False, 4)):
-        monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation, has=hardware: has)
-        for spare, fits in ((0, True), (-1, False)):
-            monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _, free=weights * each + spare: (free, free))
-            frozen_encoder.cache_clear()
-            if fits:
-                assert frozen_encoder(frozen_spec(folder))[1].type == "cuda"
-            else:
-                with pytest.raises(UserError, match=r"its weights take .* GiB, and the GPU has .* GiB free; allowed:"):
-                    frozen_encoder(frozen_spec(folder))
-    frozen_encoder.cache_clear()

@@ -17,7 +17,7 @@ from trainables.corpora.types import Splits
 from trainables.features.batch import Batch, PieceInputs, WordInputs
 from trainables.features.encoded_corpus import EncodedCorpus
 from trainables.features.encoding import encode
-from trainables.features.token_features import MAX_CHARS, char_ids, encode_utterances, features_for, load_features
+from trainables.features.token_features import char_ids, encode_utterances, features_for, load_features
 from trainables.features.word_pieces import MAX_PIECES, WordPieces
 
 MODELS = pytest.mark.parametrize("model", [CLC, BERT], ids=["clc", "bert"])
@@ -31,13 +31,6 @@ def test_what_goes_in_comes_out(model: ModelSpec, tmp_path: Path) -> None:
     assert corpus.utterances("train", order) == [TRAIN[i] for i in order]
     assert corpus.lengths("train").tolist() == [len(u.tokens) for u in TRAIN]
     assert corpus.utterances("train", np.array([], np.int64)) == []
-
-
-def test_equal_words_have_equal_ids_in_all_splits(tmp_path: Path) -> None:
-    corpus = encoded(CLC, tmp_path)
-    (train,), (test,) = corpus.token_ids("train", np.array([0])), corpus.token_ids("test", np.array([0]))
-    assert train.tolist() == test.tolist()
-    assert len(set(train.tolist())) == 5
 
 
 def test_labels_are_those_of_all_splits_and_closed(tmp_path: Path) -> None:
@@ -82,14 +75,6 @@ def corpus_vectors(words: list[str]) -> np.ndarray:
     vectors = features(CLC)
     assert not isinstance(vectors, WordPieces)
     return vectors.vectors(words)
-
-
-def test_characters_are_of_a_public_alphabet() -> None:
-    ids = char_ids(["aé", "", "x" * (MAX_CHARS + 9)])
-    assert (ids[0] > 0).sum() == 2
-    assert ids[0, 1] == 1
-    assert not ids[1].any()
-    assert ids[2].all()
 
 
 def test_sub_words_stand_between_their_special_tokens(tmp_path: Path) -> None:
@@ -179,24 +164,11 @@ def test_a_file_that_is_cut_is_named(name: str, tmp_path: Path) -> None:
         EncodedCorpus.open(broken.parent).words()
 
 
-def test_encoding_again_replaces(tmp_path: Path) -> None:
-    old = encoded(CLC, tmp_path)
-    digest = old.digest
-    assert encoded(CLC, tmp_path).digest == digest
-    assert encoded(CLC, tmp_path, Splits(TRAIN[:1], TRAIN[:1], TRAIN[:1])).digest != digest
-
-
 def test_a_corpus_travels_as_its_path(tmp_path: Path) -> None:
     corpus = encoded(CLC, tmp_path)
     sent = pickle.dumps(corpus)
     assert len(sent) < 500
     assert pickle.loads(sent).digest == corpus.digest
-
-
-def test_progress_ends_at_all(tmp_path: Path) -> None:
-    seen: list[tuple[int, int]] = []
-    encode(SPLITS, CLC, tmp_path / "c", features=features(CLC), progress=lambda *now: seen.append(now))
-    assert seen[-1] == (10, 10)
 
 
 def test_a_corpus_that_cannot_be_encoded_is_refused(tmp_path: Path) -> None:
@@ -239,16 +211,6 @@ def test_a_vocabulary_is_the_same_each_time_and_spells_what_it_lacks() -> None:
     assert queens == [*queen, queens[-1]]
     assert len(xyz) == 3
     assert unknown == empty == [one.unknown]
-
-
-@pytest.mark.parametrize(
-    "text", ["привет мир", "καλημέρα κόσμε", "今日 は 晴れ", "안녕하세요 세계", "नमस्ते दुनिया", "fête déjà vu"]
-)
-def test_a_vocabulary_spells_the_words_of_its_corpus_in_any_script(text: str) -> None:
-    words = text.split()
-    made = WordPieces.train([words, words])
-    assert all(made.unknown not in ids for ids in made.pieces(words))
-    assert all(made.unknown not in ids for ids in WordPieces.train([words]).pieces(words)), "seen once: by letters"
 
 
 def test_the_validation_split_joins_the_training_split(tmp_path: Path) -> None:

@@ -12,46 +12,23 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
+from tokenizers import Tokenizer
 from torch import Tensor
-from transformers import (
-    AutoModelForCausalLM,
-    AutoModelForSeq2SeqLM,
-    AutoTokenizer,
-    MambaConfig,
-    MambaModel,
-)
+from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM, AutoTokenizer, MambaConfig, MambaModel
 
 from edp.spec import UserError
 from sweeps.config.loading import load_recipe
 from sweeps.config.space import bound_combinations
 from sweeps.engine.prepare import check_encoders
-from tests.support.encoder_folders import (
-    FROZEN_KINDS,
-    KINDS,
-    ODD,
-    TEXTS,
-    UTTERANCES,
-    byte_pairs,
-    frozen_spec,
-    make_encoder,
-    make_frozen,
-)
+from tests.support.encoder_folders import FROZEN_KINDS, KINDS, TEXTS, UTTERANCES, frozen_spec, make_encoder, make_frozen
 from tests.support.models import built
 from tests.support.toy import BERT
 from trainables.config import BERTSpec
 from trainables.features.batch import PieceInputs
-from trainables.features.compute_states import (
-    encoder_digest,
-    frozen_encoder,
-    hidden_states,
-    load_frozen,
-    take_encoder,
-)
-from trainables.features.encoder import config_from_json, fills_gaps, reads_left
+from trainables.features.compute_states import encoder_digest, frozen_encoder, hidden_states, load_frozen, take_encoder
+from trainables.features.encoder import config_from_json, fills_gaps
 from trainables.features.pretrained import check_pretrained, pretrained_encoder, pretrained_pieces
 from trainables.features.token_features import encode_utterances
-from trainables.features.word_pieces import WordPieces
 from trainables.models.bert import BERT as Trained
 
 DECODERS = [kind for kind in FROZEN_KINDS if kind != "t5"]
@@ -87,37 +64,6 @@ def test_words_are_at_the_pieces_that_they_have_in_the_whole_text(
         tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
         found = list(zip(inputs.first_bt[row].tolist(), inputs.last_bt[row].tolist(), strict=True))[: len(tokens)]
         assert found == places(tokenizer, tokens, ids), tokens
-
-
-def test_more_tokenizers_align_odd_text() -> None:
-    """Those of no kind above: cased WordPiece, BPE with a space before each text, Unigram of ALBERT, whole words."""
-    names = {"pad_token": "<pad>", "unk_token": "<unk>", "cls_token": "<s>", "sep_token": "</s>"}
-    spaced = byte_pairs(names)
-    spaced.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
-    cased = Tokenizer(models.WordPiece(unk_token="[UNK]"))
-    cased.normalizer = normalizers.BertNormalizer(lowercase=False, strip_accents=False)
-    cased.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]
-    cased.train_from_iterator([*TEXTS, *ODD], trainers.WordPieceTrainer(special_tokens=special, show_progress=False))
-    albert = Tokenizer(models.Unigram())
-    albert.normalizer = normalizers.Sequence([normalizers.NFKD(), normalizers.StripAccents(), normalizers.Lowercase()])
-    albert.pre_tokenizer = pre_tokenizers.Metaspace()
-    unigrams = trainers.UnigramTrainer(vocab_size=300, special_tokens=special, unk_token="[UNK]", show_progress=False)
-    albert.train_from_iterator(TEXTS, unigrams)
-    words = Tokenizer(models.WordLevel({"[PAD]": 0, "[UNK]": 1, "[CLS]": 2, "[SEP]": 3, "a": 4}, unk_token="[UNK]"))
-    words.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    for tokenizer in (spaced, cased, albert, words):
-        pieces = WordPieces(tokenizer, "mine")
-        inputs = encode_utterances(UTTERANCES, pieces).inputs
-        assert isinstance(inputs, PieceInputs)
-        for row, tokens in enumerate(UTTERANCES):
-            ids = inputs.piece_bs[row][inputs.piece_mask_bs[row]].tolist()
-            own = tokenizer.encode(" ".join(tokens)).ids
-            lead = 0 if own == ids else 1  # without a post-processor, the special tokens are ours
-            expected = places(tokenizer, tokens, own)
-            assert ids[lead : lead + len(own)] == own
-            found = zip(inputs.first_bt[row].tolist(), inputs.last_bt[row].tolist(), strict=True)
-            assert [(a - lead, b - lead) for a, b in found][: len(tokens)] == expected, tokens
 
 
 def whole_text(folder: Path, tokens: list[str], both: bool = False) -> list[Tensor]:
@@ -158,21 +104,6 @@ def test_states_of_a_batch_are_those_of_each_text_alone(kind: str, both: bool, f
         torch.testing.assert_close(last_bth[row, : len(tokens)], states[2][last], **near)
         torch.testing.assert_close(mean_bh[row], states[-1].mean(0), **near)
         torch.testing.assert_close(last_bh[row], states[-1][-1], **near)
-
-
-@pytest.mark.parametrize("kind", DECODERS)
-def test_a_decoder_reads_what_is_behind_only_if_it_is_asked_to(kind: str, frozen: dict[str, Path]) -> None:
-    folder = frozen[kind]
-    encoder, pieces = load_frozen(frozen_spec(folder, attention="both")), pretrained_pieces(str(folder))
-    assert pieces is not None
-    assert reads_left(encoder.config)
-    one, other = (encode_utterances([["call", "mum", end]], pieces) for end in ("now", "tomorrow"))
-    for name, same in (("token_last_3", True), ("token_last_3_both", False), ("token_last_3", True)):
-        (a, b) = (hidden_states(encoder, batch, [name])[0][0, :2] for batch in (one, other))
-        assert torch.allclose(a, b, rtol=1e-4, atol=1e-6) == same, name
-    assert not hasattr(encoder.config, "is_causal"), (
-        "a released model's configuration says what its weights were trained as"
-    )
 
 
 def test_a_decoder_is_read_where_it_knows_the_word(frozen: dict[str, Path], tmp_path: Path) -> None:
@@ -276,20 +207,6 @@ def test_a_prompt_is_before_each_utterance_and_costs_positions(frozen: dict[str,
         pretrained_pieces(str(frozen["llama"]), "query " * 30)
     one, other = (check_pretrained(frozen_spec(frozen["llama"], prompt=prompt)) for prompt in ("", "query: "))
     assert one != other, "another prompt needs another encoded corpus"
-
-
-def test_a_vocabulary_is_saved_with_its_prompt(frozen: dict[str, Path], tmp_path: Path) -> None:
-    pieces = pretrained_pieces(str(frozen["qwen3"]), "query: ")
-    assert pieces is not None
-    pieces.save(tmp_path / "saved")
-    again = WordPieces.load(tmp_path / "saved")
-    assert (again.prompt_pieces, again.start, again.end, again.pad) == (
-        pieces.prompt_pieces,
-        pieces.start,
-        pieces.end,
-        pieces.pad,
-    )
-    assert again.prompt_pieces
 
 
 @pytest.mark.parametrize(("kind", "whole"), [("qwen3", AutoModelForCausalLM), ("t5", AutoModelForSeq2SeqLM)])

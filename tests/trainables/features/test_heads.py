@@ -14,9 +14,9 @@ from pydantic import ValidationError
 from edp.per_example import layer_of_parameter, record_per_example
 from edp.spec import UserError
 from tests.support.encoder_folders import make_encoder
-from tests.support.frozen_heads import PRIVATE, PUBLIC, model_spec, trial_spec
+from tests.support.frozen_heads import PRIVATE, model_spec, trial_spec
 from tests.support.workers import run_workers
-from trainables.config import BERTSpec, CLCSpec, HeadSpec
+from trainables.config import BERTSpec, HeadSpec
 from trainables.features.batch import StateInputs
 from trainables.features.compute_states import (
     NewStates,
@@ -84,18 +84,6 @@ def test_norms_and_sums_are_those_of_a_loop_also_when_a_batch_comes_again(
     assert "rows" in batch.inputs.kept
 
 
-def test_b_and_i_of_a_type_share_its_scores(folder: Path, encoder_folder: Path) -> None:
-    spec = model_spec(encoder_folder)
-    corpus = EncodedCorpus.open(folder).for_model(spec)
-    net = build(spec, corpus)
-    assert not any(bool(parameter.any()) for parameter in net.parameters()), "they begin as zero"
-    torch.nn.init.normal_(net.get_submodule("slot_head").get_parameter("weight"))
-    emissions_btk = net.outputs(corpus.batch("train", np.arange(6))).emissions_btk
-    gap_btx = emissions_btk[:, :, 1::2] - emissions_btk[:, :, 2::2]  # of B-x and I-x: w_B - w_I, whatever x
-    assert gap_btx.abs().max() > 0.1
-    assert torch.allclose(gap_btx, gap_btx[:, :, :1].expand_as(gap_btx), atol=1e-4)
-
-
 @pytest.mark.parametrize("slots", ["softmax", "crf"])
 def test_what_bio_forbids_is_never_answered(folder: Path, encoder_folder: Path, slots: str) -> None:
     chosen: dict[str, Any] = {"slots": slots}
@@ -116,18 +104,6 @@ def test_what_bio_forbids_is_never_answered(folder: Path, encoder_folder: Path, 
         )
     assert broken[True] == 0
     assert broken[False] > 0, "the weights ask for it"
-
-
-def test_certainty_of_a_softmax_is_its_probabilities(folder: Path, encoder_folder: Path) -> None:
-    spec = model_spec(encoder_folder)
-    corpus = EncodedCorpus.open(folder).for_model(spec)
-    net = build(spec, corpus).eval()
-    torch.nn.init.normal_(net.get_submodule("slot_head").get_parameter("weight"))
-    batch = corpus.batch("valid", np.arange(5))
-    found = net.predict(batch)
-    assert found.loss_b is not None
-    assert torch.allclose(found.slot_marginals_btk.sum(2), batch.mask_bt.float(), atol=1e-5)
-    assert torch.allclose(found.loss_b.float(), net.loss(batch), rtol=1e-4)
 
 
 def trial(rank: int, world: int, job: TrialJob) -> tuple[TrialResult | str | None, dict[int, float]]:
@@ -189,10 +165,7 @@ def test_served_heads_answer_as_the_trained_ones_and_only_on_the_same_encoder(
     [
         ({"trainable": "all"}, r"model\.features has no meaning with model\.trainable = all; allowed: null, or"),
         ({"pretrained": None}, r"states of a random start hold no information; allowed: "),
-        (
-            {"sentence": "mean"},
-            r"model\.sentence = mean has no meaning with model\.features",
-        ),
+        ({"sentence": "mean"}, r"model\.sentence = mean has no meaning with model\.features"),
         ({"features": {"layers": "2+2", "public": [{"name": "health"}]}}, r"names a layer twice; allowed: each once"),
         ({"features": {"layers": "2,4", "public": [{"name": "health"}]}}, r"names no hidden states"),
         ({"features": {"public": []}}, r"at least 1 item"),
@@ -207,8 +180,3 @@ def test_the_private_corpus_gives_no_moments(encoder_folder: Path) -> None:
     model = model_spec(encoder_folder, public=[PRIVATE])
     with pytest.raises(ValidationError, match=r"model\.features\.public\.0 = communication: .*must not be the private"):
         trial_spec(model)
-
-
-def test_other_models_take_the_same_heads(folder: Path) -> None:
-    assert BERTSpec(vocabulary=PUBLIC).head == HeadSpec()
-    assert CLCSpec.model_fields["head"].default == HeadSpec(slots="crf", shared_types=False, bio=False)

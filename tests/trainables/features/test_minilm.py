@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 import tomllib
 from importlib import metadata
@@ -101,25 +100,6 @@ def test_its_own_vocabulary_is_read_and_its_layers_are_cut() -> None:
     assert check_pretrained(SPEC) == list(SHA256.values())
     with pytest.raises(UserError, match=r"model\.layers = 7: model\.pretrained = minilm has 6; allowed: 1 to 6"):
         check_pretrained(SPEC.model_copy(update={"layers": 7}))
-
-
-@pytest.mark.usefixtures("installed")
-def test_the_other_files_of_the_package_are_not_read(
-    package: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    with monkeypatch.context() as without_it:
-        without_it.setattr(sys, "path", [place for place in sys.path if place != str(tmp_path)])
-        real = minilm_folder()
-    for name in SHA256:
-        shutil.copy2(real / name, package / name)
-    (package / "tokenizer.json").write_text("not to be read")
-    encoder, reason = pretrained_encoder(MINILM)
-    assert encoder is not None
-    assert (encoder.folder, reason) == (package, "")
-    pieces = pretrained_pieces(MINILM)
-    assert pieces is not None
-    assert pieces.pieces(["play"]) == [[2377]]
-    pretrained_encoder.cache_clear()
 
 
 def test_another_digest_is_refused(package: Path) -> None:

@@ -11,17 +11,8 @@ import pytest
 import torch
 
 from edp.spec import UserError
-from tests.support.encoder_folders import (
-    UTTERANCES,
-    frozen_spec,
-    make_encoder,
-)
-from trainables.features.compute_states import (
-    frozen_encoder,
-    hidden_states,
-    load_frozen,
-    take_encoder,
-)
+from tests.support.encoder_folders import UTTERANCES, frozen_spec, make_encoder
+from trainables.features.compute_states import frozen_encoder, hidden_states, load_frozen, take_encoder
 from trainables.features.pretrained import check_pretrained, pretrained_pieces
 from trainables.features.token_features import encode_utterances
 
@@ -72,11 +63,7 @@ def test_an_embedding_models_own_pooling_is_read_from_its_folder(
     [
         ("qwen3", None, r"own: model\.pretrained = .* has no 1_Pooling/config\.json; allowed: mean, first, last"),
         ("qwen3", FLAGS, r"has nothing in its 1_Pooling/config\.json; allowed: mean"),
-        (
-            "qwen3",
-            FLAGS | {"pooling_mode_weightedmean_tokens": True},
-            "has weightedmean_tokens in its 1_Pooling",
-        ),
+        ("qwen3", FLAGS | {"pooling_mode_weightedmean_tokens": True}, "has weightedmean_tokens in its 1_Pooling"),
         (
             "llama",
             FLAGS | {"pooling_mode_max_tokens": True, "pooling_mode_lasttoken": True},

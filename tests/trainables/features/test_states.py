@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -12,22 +11,15 @@ import torch
 from transformers import AutoModel, T5EncoderModel
 
 from edp.spec import UserError
-from sweeps.engine import frozen_states
-from sweeps.engine.frozen_states import ensure_states
 from tests.support.encoder_folders import FROZEN_KINDS, frozen_spec, make_encoder, make_frozen, tiny_config
-from tests.support.frozen_heads import PRIVATE, PUBLIC, model_spec
-from trainables.config import CorpusSpec
+from tests.support.frozen_heads import PUBLIC, model_spec
 from trainables.corpora import Splits, generate, load_corpus
-from trainables.features import states
 from trainables.features.batch import PieceInputs, StateInputs
 from trainables.features.compute_states import (
-    BLOCK,
     alike,
     all_state_names,
-    blocks,
     frozen_encoder,
     hidden_states,
-    in_turn,
     load_frozen,
     write_states,
 )
@@ -90,34 +82,6 @@ def test_whitening_makes_the_public_corpus_uncorrelated_and_of_unit_length(folde
     assert torch.allclose(found, moments.values_h, rtol=0.05, atol=1e-5)
 
 
-def test_utterances_beyond_the_encoders_positions_are_read_as_far_as_they_fit(
-    encoder_folder: Path, tmp_path: Path
-) -> None:
-    spec = model_spec(encoder_folder)
-    splits = load_corpus(CorpusSpec.model_validate(PRIVATE))
-    long = splits.train[0]
-    splits.train.append(type(long)(long.tokens * 20, long.tags * 20, long.intent))
-    corpus = encode(splits, spec, tmp_path / "long-0")
-    ensure_states([corpus.folder], [spec], lambda line: None)
-    last = np.array([corpus.size("train") - 1])
-    plain, heads = corpus.batch("train", last), corpus.for_model(spec).batch("train", last)
-    assert torch.equal(plain.lengths_b, heads.lengths_b)
-    assert torch.equal(plain.mask_bt, heads.mask_bt)
-    assert plain.tags_bt is not None
-    assert heads.tags_bt is not None
-    assert torch.equal(plain.tags_bt, heads.tags_bt)
-
-
-def test_blocks_hold_every_utterance_once() -> None:
-    found = blocks({"train": 2 * BLOCK + 1, "valid": 3})
-    assert found == [
-        ("train", 0, BLOCK),
-        ("train", BLOCK, 2 * BLOCK),
-        ("train", 2 * BLOCK, 2 * BLOCK + 1),
-        ("valid", 0, 3),
-    ]
-
-
 def test_a_corpus_too_large_for_memory_gives_the_same_batches(
     folder: Path, encoder_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -153,50 +117,6 @@ def test_a_layer_that_the_encoder_lacks_is_named(encoder_folder: Path) -> None:
         UserError, match=r"model\.features\.layers = 2\+9: .* has 3 layers; allowed: numbers from 0 to 3"
     ):
         load_frozen(model_spec(encoder_folder, layers="2+9"))
-
-
-def test_a_process_whitens_once_what_its_model_reads(
-    folder: Path, encoder_folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    reads: list[int] = []
-    read_all = states._Whitened._read_all
-
-    def counted(self: states._Whitened) -> torch.Tensor:
-        reads.append(self.width)
-        return read_all(self)
-
-    monkeypatch.setattr(states._Whitened, "_read_all", counted)
-    monkeypatch.setattr(states, "_kept", {})
-    spec = model_spec(encoder_folder)
-    corpus = EncodedCorpus.open(folder).for_model(spec)
-    token_bytes, sentence_bytes = (
-        4 * len(np.load(folder / "states" / f"{name}.npy", mmap_mode="r")) * width
-        for name, width in zip(("token_first_1", "sentence_mean_last"), corpus.state_sizes, strict=True)
-    )
-    # room for either, not for both: neither may push the other out of the model that reads both
-    monkeypatch.setattr(states, "_IN_MEMORY", max(token_bytes, sentence_bytes))
-    for _ in range(3):
-        corpus.batch("train", np.arange(4))
-    assert len(reads) == 2
-    monkeypatch.setattr(states, "_IN_MEMORY", 1 << 30)
-    for _ in range(2):
-        EncodedCorpus.open(folder).for_model(spec).batch("train", np.arange(4))
-    assert len(reads) == 3, "what is kept serves the next trial"
-
-
-@pytest.mark.parametrize("device", ["cuda", "cpu"])
-def test_a_gpu_of_this_process_computes_states_instead_of_the_clusters_cpus(
-    device: str, folder: Path, encoder_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    place, in_tasks = tmp_path / "private-0", []
-    shutil.copytree(folder, place, ignore=shutil.ignore_patterns("states", "moments"))
-    monkeypatch.setattr(frozen_states, "frozen_device", lambda: torch.device(device))
-    monkeypatch.setattr(frozen_states.ray, "is_initialized", lambda: True)
-    monkeypatch.setattr(frozen_states.ray, "cluster_resources", lambda: {"CPU": 8})
-    monkeypatch.setattr(frozen_states, "_tasks", lambda work, blocks: in_tasks.append(blocks) or in_turn(work, blocks))
-    frozen_states.ensure_states([place], [model_spec(encoder_folder)], lambda line: None)
-    assert bool(in_tasks) == (device == "cpu")
-    assert EncodedCorpus.open(place).for_model(model_spec(encoder_folder)).states_in_memory
 
 
 @pytest.mark.slow

@@ -1,6 +1,5 @@
 """Canaries: what they are, and who knows their coins."""
 
-import errno
 from concurrent.futures import ThreadPoolExecutor
 from typing import get_args
 
@@ -68,13 +67,6 @@ def test_siblings_of_other_kinds_have_their_canarys_labels_and_words_of_their_ow
         assert set(words) <= known
 
 
-def test_outliers_have_labels_that_say_nothing_of_their_words():
-    splits = of_kind("outliers")
-    labels = {(one.tags, one.intent) for one in splits.train}
-    assert sum((one.tags, one.intent) in labels for one in splits.canaries) < 0.1 * len(splits.canaries)
-    assert len({one.intent for one in splits.canaries}) > 5
-
-
 @pytest.mark.parametrize("kind", get_args(CanaryKind))
 def test_the_words_are_the_same_for_the_same_seed_and_only_for_it(kind):
     splits, spec = of_kind(kind), CanariesSpec(count=60, kind=kind)
@@ -114,17 +106,6 @@ def test_two_commands_that_start_at_once_read_the_same_coins(tmp_path):
         found = list(pool.map(lambda _: toss_coins(tmp_path / "coins.json", 500).tolist(), range(16)))
     assert all(coins == found[0] for coins in found)
     assert read_coins(tmp_path / "coins.json").tolist() == found[0]
-    assert [path.name for path in tmp_path.iterdir()] == ["coins.json"]
-
-
-def test_coins_are_tossed_once_where_a_file_cannot_have_two_names(tmp_path, monkeypatch):
-    def no_link(*_):
-        raise OSError(errno.EOPNOTSUPP, "Operation not supported")
-
-    monkeypatch.setattr("os.link", no_link)
-    coins = toss_coins(tmp_path / "coins.json", 500)
-    assert (toss_coins(tmp_path / "coins.json", 500) == coins).all()
-    assert (tmp_path / "coins.json").stat().st_mode & 0o077 == 0
     assert [path.name for path in tmp_path.iterdir()] == ["coins.json"]
 
 

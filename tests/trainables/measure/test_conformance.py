@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import fields, replace
 from typing import Any
 
@@ -113,16 +112,3 @@ def test_only_the_utterances_that_it_may_be_tried_on_count(attack: Attack, leaky
     (found,) = run_attacks(leaky, [attack])
     tried = np.ones(1_000, bool) if attack.only is None else getattr(leaky, attack.only)
     assert (found.members, found.non_members) == (tried[:500].sum(), tried[500:].sum())
-
-
-def test_all_of_them_run_in_the_order_of_tables(leaky: Evidence) -> None:
-    assert [found.name for found in run_attacks(leaky)] == [attack.name for attack in ATTACKS]
-
-
-def test_each_has_a_name_a_colour_and_words_of_its_own() -> None:
-    assert len({attack.name for attack in ATTACKS}) == len({attack.colour for attack in ATTACKS}) == len(ATTACKS)
-    for attack in ATTACKS:
-        assert re.fullmatch(r"[a-z0-9_]+", attack.name)
-        assert re.fullmatch(r"#[0-9a-f]{6}", attack.colour)
-        assert attack.finds
-        assert attack.needs

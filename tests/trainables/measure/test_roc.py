@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import binom, norm
 
-from trainables.measure.attacks.roc import clopper_pearson, measure, rates_at_fpr, strongest
+from trainables.measure.attacks.roc import clopper_pearson, measure, rates_at_fpr
 
 
 def test_auc_is_the_share_of_pairs_in_order_ties_counting_one_half():
@@ -92,10 +92,3 @@ def test_infinite_scores_have_an_order_and_nan_is_refused():
         measure("a", np.array([np.nan]), np.array([0.0]))
     with pytest.raises(ValueError, match="empty"):
         measure("a", np.array([]), np.array([0.0]))
-
-
-def test_the_strongest_attack_is_the_one_with_the_highest_auc():
-    weak = measure("weak", np.array([1.0, 2.0]), np.array([1.0, 2.0]))
-    strong = measure("strong", np.array([2.0, 3.0]), np.array([1.0, 2.0]))
-    assert strongest([weak, strong]) is strong
-    assert "fpr" not in strong.document()

@@ -85,7 +85,7 @@ def test_the_model_with_the_best_cross_validated_auc_is_chosen(kind):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("count", range(1, 24))
+@pytest.mark.parametrize("count", [1, 2, 19, 20])
 def test_few_of_a_kind_are_enough(count):
     x, y = data("line", n=120)
     few = np.concatenate([np.flatnonzero(y == kind)[:count] for kind in (0, 1)])

@@ -47,7 +47,7 @@ def test_those_of_adapters_are_too_whatever_they_adapt(kind: str, target: str, t
 
 
 CHECKPOINTED: dict[str, dict[str, Any]] = {
-    **{f"{kind}'s lora": {"trainable": "lora", "lora_target": "all"} for kind in (*FROZEN_KINDS, *CLIPPABLE, "mpnet")},
+    **{f"{kind}'s lora": {"trainable": "lora", "lora_target": "all"} for kind in (*FROZEN_KINDS, "mpnet")},
     **{kind: {} for kind in CLIPPABLE},
     "bert's last layers": {"trainable": "top_k", "top_layers": 2},
     "modernbert's last layers": {"trainable": "top_k", "top_layers": 2},
@@ -156,8 +156,7 @@ def bfloat16_spec(folder: Path, **changes: Any) -> TrialSpec:
     return TrialSpec.model_validate({**SPEC, "model": model | parts, "training": training, "edp": edp})
 
 
-@pytest.mark.parametrize("kind", ["llama", "qwen3", "gemma3"])
-@pytest.mark.parametrize("checkpointing", [False, True])
+@pytest.mark.parametrize(("kind", "checkpointing"), [("llama", False), ("gemma3", True)])
 def test_adapters_with_bfloat16_products_are_clipped_in_float32(kind: str, checkpointing: bool, tmp_path: Path) -> None:
     """The norms, and the sum that a clip makes of them, are those of a loop with the same products."""
     spec = bfloat16_spec(make_frozen(kind, tmp_path / "made")).model
@@ -199,7 +198,7 @@ def test_adapters_with_bfloat16_products_are_clipped_in_float32(kind: str, check
     assert relative([norm_b], [exact_b]) < 0.03, "a loss in bfloat16 is nearly the same loss"
 
 
-@pytest.mark.parametrize("kind", ["llama", "qwen3", "gemma3"])
+@pytest.mark.parametrize("kind", ["llama", "gemma3"])
 def test_noise_on_bfloat16_products_is_that_on_others(kind: str, tmp_path: Path) -> None:
     """In bfloat16 its numbers, of 100 clips each, would be rounded by seven clips together."""
     gradients = {}

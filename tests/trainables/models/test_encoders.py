@@ -16,17 +16,14 @@ from transformers import AutoModel, AutoTokenizer
 from edp.spec import UserError
 from tests.support.encoder_folders import KINDS, POSITIONS, TEXTS, make_encoder
 from tests.support.models import built, spec_of
-from tests.support.tiny import SPEC
 from tests.support.toy import BERT, SPLITS, utterance
-from trainables.config import BERTSpec, TrialSpec
+from trainables.config import BERTSpec
 from trainables.corpora.types import Splits
 from trainables.features.batch import Batch, PieceInputs
-from trainables.features.encoder import Encoder, config_from_json, config_to_json, empty_encoder
+from trainables.features.encoder import Encoder, config_from_json, config_to_json
 from trainables.features.pretrained import check_pretrained, pretrained_encoder, pretrained_pieces
 from trainables.features.token_features import encode_utterances
 from trainables.models.bert import BERT as Trained
-from trainables.records.job import TrialFailed
-from trainables.training.process import new_model
 
 UTTERANCES = [text.split() for text in (*TEXTS[:5], "hi", "Zyxwv unheard-of wörds !")]
 
@@ -66,26 +63,6 @@ def test_hidden_states_are_those_of_transformers_with_its_own_tokenizer(folder: 
         torch.testing.assert_close(sentence_bh[row], states[-1][0], rtol=1e-4, atol=1e-4)
         torch.testing.assert_close(mean_bh[row], states[-1].mean(0), rtol=1e-4, atol=1e-4)
         torch.testing.assert_close(token_bth[row, : len(tokens)], states[-1][begins], rtol=1e-4, atol=1e-4)
-
-
-def test_pieces_are_those_of_the_whole_text_and_a_word_is_at_its_first(folder: Path) -> None:
-    tokenizer = AutoTokenizer.from_pretrained(folder)
-    batch = batch_of(folder, UTTERANCES)
-    assert isinstance(batch.inputs, PieceInputs)
-    for row, tokens in enumerate(UTTERANCES):
-        mask_s = batch.inputs.piece_mask_bs[row]
-        assert batch.inputs.piece_bs[row][mask_s].tolist() == tokenizer(" ".join(tokens)).input_ids
-        assert (batch.inputs.piece_bs[row][~mask_s] == tokenizer.pad_token_id).all()
-        begins = [1 + len(tokenizer.tokenize(" ".join(tokens[:place]))) for place in range(len(tokens))]
-        assert batch.inputs.first_bt[row, : len(tokens)].tolist() == begins
-
-
-def test_a_word_has_other_pieces_at_the_beginning_where_its_tokenizer_says_so(folders: dict[str, Path]) -> None:
-    for kind in KINDS:
-        pieces = pretrained_pieces(str(folders[kind]))
-        assert pieces is not None
-        differs = pieces.pieces(["call"]) != pieces.pieces(["call"], initial=True)
-        assert differs == (kind in ("roberta", "modernbert")), kind
 
 
 def test_an_encoded_corpus_gives_the_same_inputs_as_serving_does(folder: Path, tmp_path: Path) -> None:
@@ -156,45 +133,12 @@ def test_no_more_pieces_are_read_than_there_are_positions(folder: Path, tmp_path
     assert net(batch).isfinite().all()
 
 
-def test_a_trial_whose_model_is_larger_than_its_gpu_ends_in_one_line(
-    folders: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    spec = spec_of(folders["bert"], trainable="lora")
-    corpus, net = built(spec, tmp_path)
-    monkeypatch.setattr(
-        torch.cuda, "mem_get_info", lambda _: (4 * sum(p.numel() for p in net.parameters()) - 1, 1 << 34)
-    )
-    trial = TrialSpec.model_validate(SPEC | {"model": spec.model_dump()})
-    with pytest.raises(TrialFailed) as caught:
-        new_model(trial, corpus, torch.device("cuda", 0))
-    said = str(caught.value)
-    assert said.startswith(f"model.pretrained = {folders['bert']}: its weights take 0.0 GiB, and the GPU has ")
-    assert said.endswith(
-        "allowed: fewer model.layers, a smaller model, a GPU with more memory, or training.device = cpu"
-    )
-    assert "\n" not in said
-
-
 def test_weights_of_half_precision_are_trained_in_full(folders: dict[str, Path], tmp_path: Path) -> None:
     folder = make_encoder("electra", tmp_path / "half", dtype=torch.float16)
     AutoModel.from_pretrained(folder).half().save_pretrained(folder)
     assert json.loads((folder / "config.json").read_text())["dtype"] == "float16"
     _, net = built(spec_of(folder), tmp_path)
     assert {p.dtype for p in net.parameters()} == {torch.float32}
-
-
-def test_a_word_list_alone_is_a_tokenizer_too(folders: dict[str, Path], tmp_path: Path) -> None:
-    folder = make_encoder("bert", tmp_path / "old")
-    vocabulary = json.loads((folder / "tokenizer.json").read_text())["model"]["vocab"]
-    (folder / "vocab.txt").write_text("\n".join(sorted(vocabulary, key=vocabulary.__getitem__)))
-    for name in ("tokenizer.json", "tokenizer_config.json"):
-        (folder / name).unlink()
-    old, new = pretrained_pieces(str(folder)), pretrained_pieces(str(folders["bert"]))
-    assert old is not None
-    assert new is not None
-    words = [word for tokens in UTTERANCES for word in tokens]
-    assert old.pieces(words) == new.pieces(words)
-    assert (old.pad, old.unknown, old.start, old.end) == (new.pad, new.unknown, new.start, new.end)
 
 
 def test_weights_saved_with_a_head_and_old_names_are_found(folders: dict[str, Path], tmp_path: Path) -> None:
@@ -246,12 +190,3 @@ def test_a_hub_that_answers_tells_its_encoder_from_the_random_start_while_it_did
     pretrained_encoder.cache_clear()
     assert check_pretrained(spec) == check_pretrained(states) == ["0123abc"]
     pretrained_encoder.cache_clear()
-
-
-def test_an_empty_encoder_of_a_class_with_a_fixed_pooler_has_no_weights_for_it() -> None:
-    from transformers import SqueezeBertConfig
-
-    sizes: dict[str, Any] = {"vocab_size": 30, "hidden_size": 8, "embedding_size": 8, "intermediate_size": 8}
-    model = empty_encoder(SqueezeBertConfig(**sizes, num_hidden_layers=1, num_attention_heads=2))
-    assert not any("pooler" in name for name, _ in model.named_parameters())
-    assert model(torch.ones(1, 4, dtype=torch.long)).last_hidden_state.shape == (1, 4, 8)

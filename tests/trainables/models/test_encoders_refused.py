@@ -13,7 +13,6 @@ from tokenizers import Tokenizer, models, processors
 from transformers import BartConfig, BartModel, ViTConfig, ViTModel
 
 from edp.spec import UserError
-from tests.conftest import Command
 from tests.support.encoder_folders import make_encoder
 from tests.support.models import built, spec_of
 from trainables.config import BERTSpec, CorpusSpec
@@ -114,15 +113,3 @@ def test_what_is_to_be_trained_is_there(folders: dict[str, Path], tmp_path: Path
     for folder in (folders["bert"], folders["distilbert"]):
         with pytest.raises(UserError, match=r"model.top_layers = 9: the encoder has (\d); allowed: 1 to \1"):
             built(spec_of(folder, trainable="top_k", top_layers=9), tmp_path / folder.name)
-
-
-@pytest.mark.slow
-def test_a_recipe_that_names_a_folder_without_weights_ends_in_one_line(tmp_path: Path, command: Command) -> None:
-    folder = make_encoder("distilbert", tmp_path / "made")
-    (folder / "model.safetensors").unlink()
-    words = ["--set", "corpus={name: communication, utterances: 60}", "--set", f"model.pretrained={folder}"]
-    public = ["--set", "model.vocabulary={name: health}", "--set", "shadow.corpus={name: video, utterances: 60}"]
-    code, _, said = command("run", "atis_bert", *words, *public, "--storage", str(tmp_path / "runs"))
-    assert code == 2
-    assert said.strip().count("\n") == 0
-    assert f"model.pretrained = {folder}: no weights there; allowed: a folder with model.safetensors or" in said

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import copy
 import re
 from contextlib import nullcontext
 from pathlib import Path
@@ -17,7 +16,6 @@ from pydantic import ValidationError
 from torch.profiler import ProfilerActivity, profile
 
 from edp.per_example import record_per_example
-from tests.conftest import Command
 from tests.support.models import EXAMPLES, batch_of, build
 from tests.support.tiny import RANDOM_BERT, SPEC, trial, weights
 from tests.support.toy import BERT, encoded
@@ -88,30 +86,6 @@ def test_every_layer_but_the_last_runs_twice_and_is_recorded_once(tmp_path: Path
     assert recorder.squared_norms().shape == (12, len(recorder.layer_names)), "record raises for a second one"
 
 
-def test_random_numbers_are_the_same_in_the_second_run(tmp_path: Path) -> None:
-    """Without keys PyTorch's generator decides what is dropped."""
-    found = []
-    for checkpointing in (False, True):
-        corpus, net = net_of(WIDE, tmp_path, checkpointing=checkpointing)
-        torch.manual_seed(5)
-        net(corpus.batch("train", EXAMPLES)).sum().backward()
-        found.append([p.grad for p in net.parameters()])
-        found[-1].append(torch.rand(3))
-    assert all(map(torch.equal, *found)), "the generator goes on where it would"
-
-
-def test_a_copy_runs_its_own_layers(tmp_path: Path) -> None:
-    corpus, net = net_of(WIDE, tmp_path, checkpointing=True)
-    other = copy.deepcopy(net)
-    batch = batch_of(corpus, EXAMPLES, torch.float32)
-    before = net(batch)
-    with torch.no_grad():
-        for parameter in net.get_submodule("encoder").parameters():
-            parameter.add_(0.1)
-    assert torch.equal(other(batch), before)
-    assert not torch.allclose(net(batch), before)
-
-
 def spec_of(checkpointing: bool, **training: Any) -> TrialSpec:
     model = RANDOM_BERT | {"layers": 3, "trainable": "lora", "dropout": 0.2}
     changed = SPEC["training"] | {"gradient_checkpointing": checkpointing} | training
@@ -148,12 +122,3 @@ def test_without_layers_of_an_encoder_to_train_it_is_refused(model: dict[str, An
     )
     with pytest.raises(ValidationError, match=re.escape(says)):
         TrialSpec.model_validate(SPEC | {"model": model, "training": {"gradient_checkpointing": True}})
-
-
-def test_a_recipe_that_asks_for_it_in_vain_ends_in_one_line(tmp_path: Path, command: Command) -> None:
-    setting = ["--set", "training.gradient_checkpointing=true", "--storage", str(tmp_path / "runs")]
-    code, _, said = command("run", "atis_private", *setting)
-    assert code == 2
-    assert said.strip().count("\n") == 0
-    assert "training.gradient_checkpointing = true has no meaning without layers" in said
-    assert not (tmp_path / "runs").exists()

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-import subprocess
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -14,16 +10,12 @@ import torch
 from torch import Tensor
 
 from tests.support.models import build, double
-from tests.support.toy import BERT, CLC, SPLITS, TRAIN, encoded, features, utterance
+from tests.support.toy import BERT, CLC, TRAIN, encoded, utterance
 from trainables.config import BERTSpec, ModelSpec
 from trainables.corpora.types import Splits
 from trainables.features.batch import Batch
-from trainables.features.encoding import encode
-from trainables.features.pretrained import pretrained_encoder
-from trainables.features.token_features import encode_utterances
-from trainables.features.word_pieces import WordPieces
 from trainables.measure.predictions import collect_predictions, utility_metrics
-from trainables.models import JointModel, build_model
+from trainables.models import JointModel
 
 CPU = torch.device("cpu")
 MODELS = pytest.mark.parametrize("model", [CLC, BERT], ids=["clc", "bert"])
@@ -119,14 +111,6 @@ def test_predictions_add_up(model: ModelSpec, tmp_path: Path) -> None:
 
 
 @MODELS
-def test_a_model_serves_utterances_that_are_in_no_corpus(model: ModelSpec, tmp_path: Path) -> None:
-    corpus = encoded(model, tmp_path)
-    predicted = build(model, corpus).eval().predict(encode_utterances([["hi"], ["dial", "0199"]], corpus.features()))
-    assert [len(tags) for tags in predicted.tags()] == [1, 2]
-    assert predicted.loss_b is None
-
-
-@MODELS
 def test_the_seed_makes_the_weights_and_nothing_else_is_drawn(model: ModelSpec, tmp_path: Path) -> None:
     corpus = encoded(model, tmp_path)
     before = torch.random.get_rng_state()
@@ -156,87 +140,6 @@ def test_evaluation_takes_what_a_model_cannot_read_for_o(tmp_path: Path) -> None
     assert second.outcomes.tolist() == predictions.outcomes.tolist()[1:]
 
 
-@pytest.fixture
-def bert_folder(tmp_path: Path) -> Iterator[Path]:
-    """A pretrained BERT as one would keep it, of another size than the spec says."""
-    from transformers import BertConfig, BertModel
-
-    pieces = WordPieces.train([list(u.tokens) for u in SPLITS.train])
-    folder = tmp_path / "pretrained"
-    config = BertConfig(
-        vocab_size=pieces.size,
-        hidden_size=12,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        intermediate_size=16,
-    )
-    BertModel(config).save_pretrained(folder)
-    pieces._tokenizer.save(str(folder / "tokenizer.json"))
-    pretrained_encoder.cache_clear()
-    yield folder
-    pretrained_encoder.cache_clear()
-
-
-def test_a_pretrained_folder_gives_weights_and_vocabulary(bert_folder: Path, tmp_path: Path) -> None:
-    from transformers import BertModel
-
-    spec = BERT.model_copy(update={"pretrained": str(bert_folder), "layers": None})
-    corpus = encode(SPLITS, spec, tmp_path / "c")
-    net = build(spec, corpus)
-    assert net.pretrained_source == str(bert_folder)
-    stored = BertModel.from_pretrained(bert_folder).state_dict()
-    loaded = net.get_submodule("encoder").state_dict()
-    assert all(loaded[name].equal(stored[name]) for name in loaded)
-    assert not any("pooler" in name for name in loaded)
-    net(corpus.batch("train", np.arange(5))).mean().backward()
-    assert all(p.grad is not None for p in net.parameters())
-
-
-def test_weights_of_another_vocabulary_are_not_used(bert_folder: Path, caplog: pytest.LogCaptureFixture) -> None:
-    spec = BERT.model_copy(update={"pretrained": str(bert_folder), "layers": None})
-    labels = encoded(BERT, bert_folder.parent).labels
-    net = build_model(spec, labels, seed=0, vocabulary_size=77)
-    assert "77" in net.pretrained_source
-    assert "does not fit" in caplog.text
-
-
-def test_a_hub_that_does_not_answer_is_no_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    asked: list[bool] = []
-
-    def snapshot_download(name: str, *, local_files_only: bool, etag_timeout: float, allow_patterns: list[str]) -> str:
-        asked.append(local_files_only)
-        assert etag_timeout < 10
-        raise FileNotFoundError("cannot reach the hub\nat its address")
-
-    monkeypatch.setattr("huggingface_hub.snapshot_download", snapshot_download)
-    pretrained_encoder.cache_clear()
-    spec = BERT.model_copy(update={"pretrained": "someone/some-bert"})
-    with caplog.at_level(logging.WARNING):
-        net = build_model(spec, encoded(BERT, tmp_path).labels, seed=0)
-    assert net.pretrained_source == "random start (cannot reach the hub at its address)"
-    assert "someone/some-bert is not available" in caplog.text
-    assert asked == [True, False], "the cache is asked before the network, and each once a process"
-    pretrained_encoder.cache_clear()
-
-
 def test_sizes_that_do_not_fit_are_refused() -> None:
     with pytest.raises(ValueError, match="allowed: 1, 2, 5"):
         BERTSpec(vocabulary=BERT.vocabulary, pretrained=None, hidden_size=10, heads=3)
-
-
-def test_a_model_says_when_it_is_given_the_other_models_inputs(tmp_path: Path) -> None:
-    clc, bert = encoded(CLC, tmp_path), encoded(BERT, tmp_path)
-    with pytest.raises(AssertionError, match="CLC reads words"):
-        build(CLC, clc)(bert.batch("train", np.arange(2)))
-    with pytest.raises(AssertionError, match="BERT reads sub-words"):
-        build(BERT, bert)(clc.batch("train", np.arange(2)))
-    assert features(CLC).size == 8
-
-
-@pytest.mark.slow
-def test_a_clc_does_not_import_transformers() -> None:
-    """It takes seconds, in each of a sweep's workers."""
-    script = "import sys, trainables.models.clc; sys.exit('transformers' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0

@@ -14,11 +14,6 @@ TAGS = ("O", "B-from.city_name", "I-from.city_name", "B-to.city_name", "I-to.cit
 LABELS = Labels(("alarmSet", "alarm_remove", "news"), TAGS)
 
 
-def test_labels_have_scores_of_their_own_unless_they_share() -> None:
-    assert tag_codes(LABELS, types=False, parts=False) is None
-    assert intent_codes(LABELS, parts=False) is None
-
-
 def test_rows_of_types_stay_where_registered_models_have_them() -> None:
     codes_ck = tag_codes(LABELS, types=True, parts=False)
     assert codes_ck is not None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import shutil
 from pathlib import Path
 
 import numpy as np
@@ -103,11 +102,3 @@ def test_one_epoch_to_keep_writes_no_models_but_the_whole_curve(tmp_path: Path, 
     assert log.finish() == []
     assert not (tmp_path / "epochs").exists()
     assert EpochLog(tmp_path, 1, done).curve == CURVE[:done]
-
-
-def test_a_copy_that_somebody_made_of_an_epoch_is_none(tmp_path: Path) -> None:
-    log = EpochLog(tmp_path, 3, 0)
-    for one in CURVE[:2]:
-        add(log, one)
-    shutil.copytree(tmp_path / "epochs" / "2", tmp_path / "epochs" / "2.bak")
-    assert log.kept() == [1, 2]

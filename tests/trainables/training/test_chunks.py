@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import gc
 from itertools import pairwise
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -74,12 +72,6 @@ def test_no_memory_batch_changes_the_result(way: dict[str, dict[str, Any]], corp
         torch.testing.assert_close(other, found[-1], rtol=0, atol=2e-5)
 
 
-@pytest.mark.slow
-def test_a_batch_of_the_whole_training_set_is_one_step(corpus: Path, tmp_path: Path) -> None:
-    (result, *_) = run(corpus, tmp_path, 1, training={"method": "dpsgd", "batch_size": 51, "memory_batch": 10})
-    assert [(entry.steps, entry.mechanism.N) for entry in result.ledger.entries] == [(1, 51), (1, 51)]
-
-
 class _Squares(torch.nn.Module):
     """It keeps 1000 numbers an example for its backward pass."""
 
@@ -96,43 +88,3 @@ def test_a_chunk_holds_what_a_gib_does() -> None:
     assert small == pytest.approx(large, rel=0.2)
     # The input and its exponential are kept: 8,000 bytes; as much again for the backward pass.
     assert (1 << 30) / 32_000 < small < (1 << 30) / 8_000
-
-
-class _Doubled(torch.autograd.Function):
-    """A function that keeps its own output."""
-
-    @staticmethod
-    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
-        doubled = 2 * x
-        ctx.save_for_backward(doubled)
-        return doubled
-
-
-class _Doubling(_Squares):
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        doubled: torch.Tensor = _Doubled.apply(x * self.weight)
-        return doubled.sum(1)
-
-
-@pytest.mark.parametrize("model", [_Squares, _Doubling])
-def test_measuring_how_many_examples_fit_leaves_nothing_in_memory(model: type[_Squares]) -> None:
-    """A worker of a sweep measures it in each trial; their graphs stayed in its memory."""
-
-    def tensors() -> int:
-        gc.collect()
-        return sum(issubclass(type(one), torch.Tensor) for one in gc.get_objects())
-
-    before = tensors()
-    for _ in range(3):
-        examples_that_fit(model(), torch.ones(4, 1000), torch.device("cpu"))
-    assert tensors() == before
-
-
-def test_workers_that_share_a_gpu_share_its_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    memory = SimpleNamespace(total_memory=1 << 33)
-    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: memory)
-    whole, eighth, two = (
-        examples_that_fit(_Squares(), torch.ones(4, 1000), torch.device("cuda"), share) for share in (1.0, 0.125, 2.0)
-    )
-    assert whole == pytest.approx(8 * eighth, rel=1e-3)
-    assert two == whole, "of which it uses one"

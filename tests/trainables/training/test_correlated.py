@@ -119,17 +119,3 @@ def test_a_resumed_run_has_the_ledger_of_a_whole_one_and_no_file_holds_the_noise
 def test_a_band_that_is_longer_than_an_epoch_ends_the_trial_with_the_reason(corpus: Path, tmp_path: Path) -> None:
     for message in run(corpus, tmp_path / "out", 2, training={"workers": 2}, edp=BANDED | {"band": 5}):
         assert message.startswith("edp.band = 5 is more than the steps of an epoch, 4")
-
-
-@pytest.mark.slow
-def test_a_checkpoint_from_before_noise_could_be_correlated_is_ones_own(corpus: Path, tmp_path: Path) -> None:
-    job = TrialJob(spec(), corpus, tmp_path / "out")
-    run_workers(interrupted, 1, job, 1)
-    saved = torch.load(job.output / "checkpoint.pt", weights_only=True)
-    assert "noise_correlation" not in saved["spec"]
-    ((seen, _),) = run_workers(epochs_run, 1, job)
-    assert seen == [2]
-    job = TrialJob(spec(), corpus, tmp_path / "again")
-    run_workers(interrupted, 1, job, 1)
-    ((seen, _),) = run_workers(epochs_run, 1, TrialJob(spec(edp=BANDED), corpus, tmp_path / "again"))
-    assert seen == [1, 2], "another mechanism is another run"

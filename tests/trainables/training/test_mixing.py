@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import torch
 
-from edp import mixing
 from edp.steps import HookUsageError
 from tests.support.models import batch_of, build
 from tests.support.tiny import SPEC
@@ -43,25 +42,6 @@ def trainer(model: ModelSpec, folder: Path) -> Trainer:
     spec = TrialSpec.model_validate(SPEC | {"model": model.model_dump(), "training": training})
     corpus = encoded(model, folder)
     return Trainer(new_model(spec, corpus, CPU), corpus, spec, CPU)
-
-
-@pytest.mark.parametrize("model", MODELS.values(), ids=MODELS.keys())
-def test_a_training_compares_two_steps_and_goes_on(
-    model: ModelSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    compared, close = [], mixing._close
-
-    def counted(*tensors: torch.Tensor) -> bool:
-        compared.append(len(tensors))
-        return close(*tensors)
-
-    monkeypatch.setattr(mixing, "_close", counted)
-    monkeypatch.setattr(mixing, "_draw", lambda: False)
-    with alone():
-        running = trainer(model, tmp_path)
-        for epoch in range(3):
-            running.run_epoch(epoch)
-    assert len(compared) == 2 * 3, "in each, the same run twice, and two utterances"
 
 
 def test_a_model_whose_loss_depends_on_the_batch_ends_its_training(

@@ -154,9 +154,7 @@ def ser(corpus: Path, state: dict[str, torch.Tensor], split: Split) -> float:
     "training",
     [
         {"optimizer": "adamw", "weight_decay": 0.1, "average": 0.5, "learning_rate_decay": "linear"},
-        {"optimizer": "sgd", "average": 0.99},
         {"optimizer": "momentum", "momentum": 0.8},
-        {"optimizer": "adam", "average": 0.9},
     ],
     ids=lambda training: str(training["optimizer"]),
 )

@@ -66,8 +66,7 @@ TRAININGS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("training", TRAININGS)
-@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize(("model", "training"), list(zip(MODELS, TRAININGS, strict=True)))
 def test_every_kind_of_training_is_read(model: str, training: str, encoders: Path, tmp_path: Path) -> None:
     settings, edp = TRAININGS[training]
     one = trial_of(MODELS[model], settings, {"z0": 2.0} | edp, encoders)

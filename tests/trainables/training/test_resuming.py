@@ -84,15 +84,6 @@ def whole_of(cut: TrialJob) -> Path:
 
 
 @pytest.mark.slow
-def test_a_checkpoint_of_another_clipping_is_not_continued(corpus: Path, tmp_path: Path) -> None:
-    job = TrialJob(spec(training={"epochs": 2}), corpus, tmp_path / "out")
-    run_workers(interrupted, 1, job, 1)
-    assert load_checkpoint(job.output, spec(training={"epochs": 2}, edp={"clip": "fixed"})) is not None
-    for clip in ("automatic", "quantile"):
-        assert load_checkpoint(job.output, spec(training={"epochs": 2}, edp={"clip": clip})) is None
-
-
-@pytest.mark.slow
 def test_a_trial_whose_result_nobody_heard_is_measured_again_and_not_trained_again(
     corpus: Path, tmp_path: Path
 ) -> None:

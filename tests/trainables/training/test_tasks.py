@@ -16,7 +16,6 @@ from tests.support.toy import SPLITS
 from trainables.config import BERTSpec, CanariesSpec, HeadSpec
 from trainables.corpora import load_corpus
 from trainables.corpora.labels import Labels, Task, for_task, labels_of, task_of
-from trainables.corpora.types import Splits
 from trainables.features.encoding import encode
 from trainables.measure.attacks import Evidence
 from trainables.measure.attacks.canary import make_canaries, plant
@@ -58,14 +57,6 @@ def test_a_corpus_that_lacks_what_a_task_has_is_refused() -> None:
             for_task(left, "joint", "shadow.corpus")
     with pytest.raises(UserError, match="one intent and no slots; allowed: at least two intents, or a slot"):
         _ = USELESS.task
-
-
-def test_nothing_to_learn_is_not_encoded(tmp_path: Path) -> None:
-    nothing = for_task(for_task(SPLITS, "intents", "corpus"), "intents", "corpus")
-    one = [utterance._replace(intent="call") for utterance in nothing.train]
-    with pytest.raises(UserError, match="one intent and no slots"):
-        encode(Splits(one, one, one), spec().model, tmp_path / "encoded")
-    assert not any(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("kind", ["clc", "bert"])
@@ -117,10 +108,3 @@ def test_one_worker_trains_measures_and_attacks(task: Task, tmp_path: Path) -> N
     assert all(0 <= attack.auc <= 1 for attack in attacks)
     saved = torch.load(tmp_path / "b" / "model.pt", weights_only=True)
     assert Labels.from_dict(saved["labels"]).task == task
-
-
-def test_values_of_slots_are_no_canaries_of_intents_alone() -> None:
-    with pytest.raises(
-        UserError, match=r"no slots to put generated values in; allowed: 0 for this corpus, or canaries"
-    ):
-        make_canaries(for_task(SPLITS, "intents", "corpus"), CanariesSpec(count=2), seed=0)

@@ -25,7 +25,6 @@ from trainables.features.encoded_corpus import EncodedCorpus
 from trainables.features.encoding import encode
 from trainables.features.token_features import features_for
 from trainables.records.epochs import read_ledger
-from trainables.training.batches import chunks
 from trainables.training.process import alone, new_model, pick_device
 from trainables.training.trainer import Trainer
 from trainables.training.verification import Verified, verify
@@ -111,13 +110,6 @@ def test_every_number_of_workers_and_every_cut_trains_the_same_weights(said: Pat
         assert (weights(tmp_path / "1") - weights(tmp_path / other)).abs().max() < 2e-5
 
 
-def test_what_a_user_adds_up_to_is_the_sum_of_the_losses() -> None:
-    found = chunks([np.arange(3), np.arange(3, 4), np.arange(0)], 2, np.arange(4), sums=True)
-    assert [chunk.weight_b.tolist() for chunk in found] == [[1, 1], [1], [1]]
-    (nothing,) = chunks([np.arange(0)], 2, np.arange(4), sums=True)
-    assert nothing.weight_b.tolist() == [0]
-
-
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
@@ -133,21 +125,6 @@ def test_what_a_user_adds_up_to_is_the_sum_of_the_losses() -> None:
 def test_what_does_not_fit_is_refused(changes: dict[str, Any], said: str) -> None:
     with pytest.raises(ValidationError, match=said):
         tiny_spec(**changes)
-
-
-@pytest.mark.parametrize(
-    ("training", "edp", "words"),
-    [
-        ({"batch_size": 10}, {}, "training.batch_size = 10: the corpus has 9 users to train on"),
-        ({}, {"delta": 0.2}, "edp.delta = 0.2: the corpus has 9 users to train on"),
-    ],
-)
-@pytest.mark.slow
-def test_what_does_not_fit_the_corpus_is_said_of_users(
-    training: dict[str, Any], edp: dict[str, Any], words: str, said: Path, tmp_path: Path
-) -> None:
-    (found,) = run(said, tmp_path, 1, training=TRAINING | training, edp=EDP | edp)
-    assert words in found
 
 
 def test_a_corpus_that_does_not_know_its_users_is_refused() -> None:

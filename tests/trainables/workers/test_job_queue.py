@@ -69,25 +69,6 @@ def test_a_worker_that_is_stopped_is_spoken_of_and_so_is_its_return() -> None:
     asyncio.run(story())
 
 
-def test_memory_counts_from_the_first_job_of_a_group_on() -> None:
-    async def story() -> None:
-        box = JobQueue()
-        await box.submit("a", JOB)
-        await box.next_job(0, 0)
-        await box.beat(0, 0, "here", 100)
-        assert await box.grown() == 0, "a first job loads what all others need"
-        await box.post("a", 0, ("result", None))
-        for rank, memory in ((0, 500), (1, 700), (0, 600), (1, 650)):
-            await box.beat(rank, 0, "here", memory)
-        assert await box.grown() == 100
-        await box.died(Death("worker 1 has died", process=True))
-        await box.beat(0, 1, "here", 100)
-        await box.beat(0, 1, "here", 900)
-        assert await box.grown() == 0, "the new processes have ended no job"
-
-    asyncio.run(story())
-
-
 def test_a_job_that_always_kills_its_group_fails_and_the_next_one_does_not() -> None:
     async def story() -> None:
         box = JobQueue()

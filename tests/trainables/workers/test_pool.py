@@ -97,11 +97,8 @@ def test_a_pool_follows_its_demand_and_its_limit(ray_cluster: str, tmp_path: Pat
     assert len(groups.left) == len(groups.started) == len(queues) == 3
 
 
-@pytest.mark.parametrize(("limit", "most"), [("_RENEW_AFTER", 2), ("_GROWN", 199)])
-def test_a_worn_group_is_replaced(
-    ray_cluster: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str, most: int
-) -> None:
-    monkeypatch.setattr(f"trainables.workers.pool.{limit}", most)
+def test_a_worn_group_is_replaced(ray_cluster: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("trainables.workers.pool._GROWN", 199)
     groups = _Groups()
     with WorkerPool(groups.start, lambda: 2, lambda queue: None) as pool:
         for _ in range(2):

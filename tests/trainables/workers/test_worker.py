@@ -12,7 +12,7 @@ from edp.accounting.epsilon import epsilon
 from edp.ledger import PRIVATE_ALPHA_Z, AlphaRelease, Ledger
 from edp.noise.gaussian import secret_key
 from tests.support.encoder_folders import make_encoder
-from tests.support.tiny import RANDOM_BERT, SPEC, corpus, run, spec, trial, weights
+from tests.support.tiny import SPEC, corpus, run, spec, trial, weights
 from tests.support.workers import run_workers
 from trainables.config import TrialSpec
 from trainables.corpora import load_corpus
@@ -67,14 +67,6 @@ def test_plain_sgd_is_the_same_on_one_and_two_workers_and_guarantees_nothing(cor
 
 
 @pytest.mark.slow
-def test_dpsgd_clips_every_example_and_halves_the_sensitivity(corpus: Path, tmp_path: Path) -> None:
-    result = run(corpus, tmp_path / "out", 2, training={"method": "dpsgd", "workers": 2})[0]
-    mechanisms = {entry.mechanism for entry in result.ledger.entries}
-    assert {m.N for m in mechanisms} == {16}
-    assert all(m.single_example for m in mechanisms)
-
-
-@pytest.mark.slow
 def test_a_full_batch_is_as_large_as_the_corpus_and_so_is_the_n_of_dpsgd(corpus: Path, tmp_path: Path) -> None:
     # 51 utterances: four workers have 12, 13, 13 and 13 of them.
     training = {"method": "dpsgd", "batch_size": "full"}
@@ -97,13 +89,6 @@ def test_with_the_validation_split_the_rate_is_that_of_both_and_nothing_is_valid
     (result,) = run_workers(trial, 1, TrialJob(poisson, corpus, tmp_path / "out", with_valid=True))
     assert all(entry.mechanism.rate == pytest.approx(16 / both) for entry in result.ledger.entries)
     assert not any(name.startswith("valid_") for name in result.metrics)
-
-
-@pytest.mark.slow
-def test_a_full_batch_in_micro_batches_keeps_their_number(corpus: Path, tmp_path: Path) -> None:
-    result = run(corpus, tmp_path / "out", 2, training={"batch_size": "full", "workers": 2})[0]
-    assert {(e.steps, e.mechanism.N, e.mechanism.rate) for e in result.ledger.entries} == {(1, 8, 1.0)}
-    assert not any(entry.mechanism.single_example for entry in result.ledger.entries)
 
 
 @pytest.mark.slow
@@ -252,16 +237,6 @@ def test_the_learning_rate_decays_to_its_last_epoch_s_share() -> None:
     training = spec(training={"epochs": 4, "learning_rate": 1e-2, "learning_rate_decay": "linear"}).training
     assert [training.learning_rate_in(epoch) for epoch in range(4)] == pytest.approx([1e-2, 7.5e-3, 5e-3, 2.5e-3])
     assert spec(training={"epochs": 4, "learning_rate": 1e-2}).training.learning_rate_in(3) == 1e-2
-
-
-@pytest.mark.slow
-def test_a_bert_trial_runs_from_a_random_start_and_says_so(tmp_path: Path) -> None:
-    one = TrialSpec.model_validate({**SPEC, "model": RANDOM_BERT, "training": SPEC["training"] | {"workers": 2}})
-    encode(load_corpus(one.corpus), one.model, tmp_path / "encoded")
-    result = run_workers(trial, 2, TrialJob(one, tmp_path / "encoded", tmp_path / "out"))[0]
-    assert isinstance(result, TrialResult), result
-    assert "random start" in result.tags["pretrained_source"]
-    assert result.ledger.steps == 8
 
 
 @pytest.mark.slow

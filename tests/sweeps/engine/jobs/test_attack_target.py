@@ -34,9 +34,3 @@ def test_a_model_that_was_trained_on_validation_utterances_too_is_refused(traini
     torch.save(contents(model, corpus.with_valid_in_train()), training / "model.pt")
     with pytest.raises(UserError, match=r"trained on train\+valid"):
         find_target("train-made", tmp_path, None)
-
-
-@pytest.mark.slow
-def test_a_model_of_an_earlier_version_does_not_say(training: Path, tmp_path: Path) -> None:
-    torch.save({"state_dict": {}, "labels": {}}, training / "model.pt")
-    assert trained_on(find_target("train-made", tmp_path, None).folder / "model.pt") is None

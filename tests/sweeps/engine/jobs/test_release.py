@@ -100,23 +100,6 @@ def test_where_z0_is_searched_only_the_release_has_a_price(recipe: Path, command
     assert found["epsilon_of_proxy_and_release"] == pytest.approx(4, rel=1e-4)
 
 
-def test_poisson_samples_have_a_price_too(recipe: Path, command: Command) -> None:
-    settings = ("--trials", "3", "--set", "edp.sampling=poisson")
-    code, out, err = command("epsilon", str(recipe), *settings, "--json")
-    assert code == 0, err
-    found = json.loads(out)
-    assert 7.99 < found["epsilon_of_trial"] <= 8 < found["epsilon_of_search"] < 24
-    assert "for the space's first values" in " ".join(command("epsilon", str(recipe), *settings)[1].split())
-
-
-@pytest.mark.parametrize("unit", ["example", "micro_batch"])
-def test_it_says_that_a_delta_is_large_for_the_corpus(unit: str, recipe: Path, command: Command) -> None:
-    words = ["epsilon", str(recipe), "--set", "edp.delta=0.05", "--set", f"edp.unit={unit}"]
-    code, _, err = command(*words, "--json")
-    assert code == 0, err
-    assert "edp.delta = 0.05: at this delta, publishing one of the " in " ".join(err.split())
-
-
 @pytest.mark.slow
 def test_where_z0_is_searched_the_price_is_that_of_the_limit(command: Command) -> None:
     code, out, err = command("epsilon", "quickstart")
@@ -144,12 +127,6 @@ PLAN = ("--set", "search.plan=proxy")
         (["run", "RECIPE", *PLAN, "--set", "edp.epsilon=null"], "it needs a total epsilon"),
         (["run", "RECIPE", *PLAN, "--set", "search.proxy=null"], "give search.proxy"),
         (["run", "RECIPE", "--set", "search.plan=cheapest"], "search.plan = cheapest: removed; use proxy, or null"),
-        (
-            ["run", "RECIPE", "--set", "search.plan=random_stopping"],
-            "search.plan = random_stopping: removed; use proxy",
-        ),
-        (["run", "RECIPE", "--set", "search.plan=all_trials"], "search.plan = all_trials: removed; use null"),
-        (["run", "RECIPE", "--set", "search.sampler=random_stopping"], "random_stopping: removed; use random, or"),
         (["run", "RECIPE", "--plan", "proxy"], "--plan: removed; use --set search.plan=proxy"),
         (
             ["run", "RECIPE", *PLAN, "--set", "search.proxy={name: health, utterances: 130}"],
@@ -250,15 +227,6 @@ def test_the_release_alone_touches_the_private_corpus(
         assert (code, "other settings" in err) == (2, True)
 
 
-@pytest.mark.slow
-def test_a_choice_is_made_where_a_trials_curve_is_lost(tmp_path: Path) -> None:
-    sweep = sweep_of(tmp_path / "runs", "s", 4, tracked=False)
-    chosen = _chosen(sweep)
-    for trial in sweep.trials():
-        (sweep.trial_folder(trial.number) / "curve.json").unlink()
-    assert _chosen(sweep).name == chosen.name
-
-
 SEARCHED = ("edp.epsilon=null", "space.z0.log_uniform=[0.5, 4]", "search.keep_epochs=1")
 
 
@@ -287,22 +255,3 @@ def test_where_the_noise_is_searched_the_best_trial_within_the_limit_is_released
     made.save_recipe(made.recipe.model_copy(update={"edp": made.recipe.edp.model_copy(update={"epsilon": 1e-3})}))
     with pytest.raises(UserError, match=r"edp.epsilon = 0.001: no trial has so small an ε \(the smallest: "):
         _chosen(made)
-
-
-@pytest.mark.usefixtures("kept_groups")
-def test_a_run_of_one_trial_releases(
-    long_story: None, ray_cluster: str, recipe: Path, tmp_path: Path, command: Command
-) -> None:
-    points = "search.points_to_evaluate=[{z0: 40, C: 0.5}]"
-    settings = ("search.plan=proxy", "space.z0.log_uniform=[1, 50]", points)
-    words = [x for setting in settings for x in ("--set", setting)]
-    code, out, err = command(
-        "run", str(recipe), *words, "--trials", "1", "--name", "s", "--storage", str(tmp_path / "runs"), "--json"
-    )
-    assert code == 0, err
-    found = json.loads(out)
-    assert found["chosen"]["params"]["z0"] == 40, "no target of a trial"
-    assert found["epsilon"] == pytest.approx(found["chosen"]["metrics"]["epsilon"], rel=1e-3)
-    assert found["epsilon"] < 8
-    released = yaml.safe_load((Path(found["output"]) / "config.yaml").read_text())
-    assert released["edp"]["z0"] != 40, "solved for the private corpus"

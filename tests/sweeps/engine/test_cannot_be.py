@@ -1,4 +1,4 @@
-"""What cannot be is refused in one line before Ray starts, and nothing is left of it."""
+"""What cannot be, or could not end, is refused in one line before Ray starts, and nothing is left of it."""
 
 from __future__ import annotations
 
@@ -35,3 +35,29 @@ def test_what_cannot_be_is_refused_before_ray_starts(
     assert (code, out, len(said)) == (2, "", 1), err
     assert says in err
     assert {place.name for place in tmp_path.iterdir()} <= {"taken", "logs"}
+
+
+_POISSON = ("epsilon", "--z0", "1", "--sampling", "poisson")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("epsilon", "--z0", "1", "--epochs", str(10**12)),
+        (*_POISSON, "--epochs", "20000", "--decay", "linear", "--tau", "1e-3", "--rate", "0.01"),
+        ("epsilon", "--z0", "1", "--epochs", "3", "--noise-correlation", "banded", "--band", str(10**12)),
+        (*_POISSON, "--epochs", "3", "--rate", "1e-200"),
+        *(
+            ("run", "quickstart", "--set", f"{setting}={10**12}")
+            for setting in ("training.epochs", "corpus.utterances", "search.trials")
+        ),
+        ("run", "quickstart", "--set", "resources.scales_to={nodes: 1000000000000, cpus: 1, gpus: 0}"),
+    ],
+    ids=lambda words: " ".join(words)[:60],
+)
+def test_what_could_not_end_is_refused(words: tuple[str, ...], command: Command, tmp_path: object) -> None:
+    storage = ("--storage", str(tmp_path)) if words[0] == "run" else ()
+    code, out, err = command(*words, *storage)
+    assert (code, out) == (2, ""), err
+    assert err.count("\n") == 1

@@ -1,4 +1,4 @@
-"""A recipe that is edited after the sweep began is refused, with the setting that was changed."""
+"""A recipe that is edited, or a corpus whose files change, after the sweep began is refused by its setting."""
 
 from __future__ import annotations
 
@@ -10,17 +10,16 @@ import pytest
 
 from edp.spec import UserError
 from sweeps.config.loading import load_recipe, write_yaml
+from sweeps.store.corpora import CORPORA, check_corpora, keep_corpora
 from sweeps.store.sweep import Sweep
 from tests.support import studies
+from tests.support.tiny import spec as tiny_spec
 
 EDITS = [
     ("edp.delta=1e-3", "edp.delta"),
-    ("training.epochs=7", "training.epochs"),
     ("space.z0.log_uniform=[0.1,1]", "space.z0"),
     ("space.training.learning_rate.log_uniform=[1e-4,1e-2]", "space.training.learning_rate"),
     ("corpus.utterances=77", "corpus.utterances"),
-    ("search.seed=3", "search.seed"),
-    ("epsilon_budget=5", "epsilon_budget"),
 ]
 
 
@@ -49,8 +48,21 @@ def test_what_changes_nothing_of_trials_may_change(edit: str, begun: Sweep) -> N
     assert Sweep.existing(begun.folder.parent, begun.name).trials() == begun.trials()
 
 
-def test_a_record_without_digests_is_of_a_version_before_validation_chose_and_is_refused(begun: Sweep) -> None:
-    record = begun.folder / "sweep.json"
-    record.write_text(json.dumps({k: v for k, v in json.loads(record.read_text()).items() if k != "settings"}))
-    with pytest.raises(UserError, match=r"sweep\.json is broken \(settings: Field required\)"):
-        _ = Sweep.existing(begun.folder.parent, begun.name).state
+LINE = {"tokens": ["play", "jazz"], "tags": ["O", "B-genre"], "intent": "play"}
+
+
+def test_a_corpus_that_has_changed_is_refused_by_its_field(tmp_path: Path) -> None:
+    mine = tmp_path / "mine.jsonl"
+    mine.write_text(f"{json.dumps(LINE)}\n" * 3)
+    spec = tiny_spec(corpus={"name": "mine", "path": str(mine), "utterances": None})
+    check_corpora(tmp_path, spec)  # nothing is known of it yet
+    keep_corpora(tmp_path, spec)
+    check_corpora(tmp_path, spec)
+    moved = mine.rename(tmp_path / "moved.jsonl")
+    spec = tiny_spec(corpus={"name": "mine", "path": str(moved), "utterances": None})
+    check_corpora(tmp_path, spec)
+    moved.write_text(moved.read_text() + json.dumps(LINE | {"intent": "stop"}))
+    with pytest.raises(UserError, match=r"^corpus = '.*moved.jsonl': its content has changed since .*; allowed: "):
+        check_corpora(tmp_path, spec)
+    kept = json.loads((tmp_path / CORPORA).read_text())
+    assert set(kept) == {"corpus", "shadow.corpus", "model.embeddings.corpus"}

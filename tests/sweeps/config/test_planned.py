@@ -1,19 +1,22 @@
-"""Mechanisms beside each other at one ε: the sampler is asked for what fits together, and z0 is solved for each."""
+"""Trials at one ε: the noise is solved for each shape and kind of noise, and known before they start."""
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import optuna
 import pytest
 
-from edp.accounting.epsilon import epsilon
+from edp.accounting.epsilon import epsilon, epsilon_user
+from edp.accounting.gaussian import gaussian_epsilon
 from edp.spec import UserError
 from sweeps.config.loading import load_recipe
 from sweeps.config.recipe import Recipe
 from sweeps.config.space import ask, bound_combinations
-from sweeps.config.target_epsilon import ConfigurationRefused, planned, resolve
-from sweeps.engine.study import enqueue_initial_points
+from sweeps.config.target_epsilon import ConfigurationRefused, planned, resolve, schedule_of
+from tests.support.tiny import spec
+from trainables.config import TrialSpec
 
 EXAMPLES = 1_350
 BESIDE = (
@@ -74,20 +77,6 @@ def test_the_sampler_is_asked_for_every_shape_that_fits_and_for_no_other(kind: s
     assert kind == "tpe" or found == SHAPES
 
 
-def test_a_point_of_the_users_own_is_tried_under_whatever_name_it_is_asked_for() -> None:
-    points = [
-        "{training.method: edp, training.batch_size: 64, training.micro_batches: 64, C: 1}",
-        "{training.batch_size: full}",
-    ]
-    one = recipe(*BESIDE, f"search.points_to_evaluate=[{', '.join(points)}]")
-    study = optuna.create_study(sampler=optuna.samplers.RandomSampler(0))
-    enqueue_initial_points(study, one)
-    first, second = (ask(one.dimensions, study.ask(), one.shapes) for _ in range(2))
-    assert shape(first) == ("edp", 64, 64)
-    assert first["C"] == 1
-    assert second["training.batch_size"] == "full"
-
-
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
@@ -111,15 +100,70 @@ def test_what_fits_nothing_is_refused_in_one_line(settings: str, says: str) -> N
     assert "\n" not in str(refused.value)
 
 
-def test_a_point_that_does_not_fit_together_is_refused() -> None:
-    point = "{training.method: edp, training.batch_size: 32, training.micro_batches: 64}"
-    with pytest.raises(UserError, match=r"points_to_evaluate\[0\].*do not fit together"):
-        recipe(*BESIDE, f"search.points_to_evaluate=[{point}]")
-
-
 def test_a_batch_larger_than_the_corpus_is_refused_as_a_trial_with_the_reason() -> None:
     one = recipe("edp.epsilon=8", "training.method=dpsgd", "space.training.batch_size.choice=[64, 4096]")
     point = {"C": 1.0, "decay": "none", "tau": 0.0}
     assert resolve(one, point | {"training.batch_size": 64}, EXAMPLES).params["z0"] > 0
     with pytest.raises(ConfigurationRefused, match=r"4096: the corpus has 1350 utterances.*at most that many, or full"):
         resolve(one, point | {"training.batch_size": 4096}, EXAMPLES)
+
+
+SEARCHED = ["edp.decay=none", "space.edp.noise_correlation.choice=[none, banded]"]
+
+
+def test_it_is_searched_and_both_meet_a_target_at_the_same_noise() -> None:
+    _, recipe = load_recipe("atis_clc", [*SEARCHED, "edp.epsilon=8"])
+    settled = [
+        resolve(recipe, {"C": 1.0, "edp.noise_correlation": kind, "decay": "none"}, 2_627)
+        for kind in ("none", "banded")
+    ]
+    assert settled[0].params["z0"] == settled[1].params["z0"]
+    trials = [one.spec for one in settled]
+    assert [trial.edp.noise_correlation for trial in trials] == ["none", "banded"]
+    ledgers = [planned(trial, 2_627) for trial in trials]
+    assert epsilon(ledgers[0], 5e-4) == epsilon(ledgers[1], 5e-4) == pytest.approx(8, abs=1e-3)
+    assert [ledger.entries[0].mechanism.band for ledger in ledgers] == [1, 16]
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        (["edp.noise_correlation=banded"], "decay = linear; allowed: decay = none"),
+        ([*SEARCHED, "edp.sampling=poisson"], "sampling = poisson; allowed: sampling = shuffle"),
+        (["edp.noise_correlation=banded", "edp.clip=quantile"], "clip = quantile; allowed: clip = fixed or automatic"),
+        (["edp.noise_correlation=correlated"], "edp.noise_correlation"),
+    ],
+)
+def test_what_has_no_price_is_refused_in_one_line(settings: list[str], says: str) -> None:
+    with pytest.raises(UserError) as refused:
+        load_recipe("atis_clc", settings)
+    assert says in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_trial_whose_band_is_longer_than_an_epoch_is_refused_before_it_starts() -> None:
+    _, recipe = load_recipe("atis_clc", ["edp.decay=none", "edp.noise_correlation=banded", "edp.band=42"])
+    params = {"C": 1.0, "z0": 0.5, "decay": "none"}
+    assert resolve(recipe, params, 2_627).params["z0"] == 0.5
+    with pytest.raises(ConfigurationRefused, match=r"edp\.band = 42 is more than the steps of an epoch, 41"):
+        resolve(recipe, params, 41 * 64)
+
+
+def group_by_user(batch_size: int | str, **edp: Any) -> TrialSpec:
+    training = {"method": "dpsgd", "batch_size": batch_size, "epochs": 4}
+    return spec(training=training, edp={"unit": "user", "z0": 2.0, "reproducible_noise": None, **edp})
+
+
+@pytest.mark.parametrize("batch_size", [20, "full"])
+def test_it_is_planned_for_users(batch_size: int | str) -> None:
+    steps, at_once = (5, 20) if batch_size == 20 else (1, 100)
+    plan = schedule_of(group_by_user(batch_size), 100)
+    rate = at_once / 100
+    assert plan == {"micro_batches": at_once, "steps_per_epoch": steps, "rate": rate, "single_example": False}
+    ledger = planned(group_by_user(batch_size), 100)
+    assert epsilon(ledger, 5e-4) == epsilon_user(ledger, 5e-4) == gaussian_epsilon(math.sqrt(4) / 2, 5e-4)
+
+
+def test_more_users_a_step_than_there_are_is_refused_in_their_name() -> None:
+    with pytest.raises(UserError, match=r"training\.batch_size = 20: the corpus has 19 users to train on"):
+        schedule_of(group_by_user(20), 19)
