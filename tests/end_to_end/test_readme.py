@@ -69,7 +69,8 @@ def test_what_only_reads_runs_as_it_stands_there_but_for_the_size_of_a_corpus(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: Command
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    sweep_of(Path("runs"), "quickstart", 4)
+    for name in ("quickstart", "first"):
+        sweep_of(Path("runs"), name, 4)
     # A machine may lack the real corpora.
     lines = [line for line in commands() if line.startswith(READS) and "atis" not in line]
     assert {line.split()[1] for line in lines} == {"list", "status", "front", "report", "epsilon", "data"}
