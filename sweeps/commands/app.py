@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import os
 import sys
+import tempfile
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import typer
@@ -32,7 +35,8 @@ from sweeps.commands.train import train_command
 from sweeps.commands.verify import verify_command
 from sweeps.text.signals import SweepStopped, exit_code, stopped_by, terminating
 from sweeps.text.unexpected import logged_threads, unexpected
-from trainables.records.job import still_waits
+from trainables.records.files import disk_full
+from trainables.records.job import TrialError, still_waits
 
 
 class _Commands(TyperGroup):
@@ -97,6 +101,7 @@ for _group, _name, _commands in ((DATA, "data", data), (OTHER, "cluster", cluste
 def main(commands: typer.Typer | None = None) -> None:
     """Run `edp-sweep`, or other `commands`, with this process' arguments, and exit with the exit code."""
     _reach_loopback_directly()
+    _have_a_home()
     with logged_threads(), terminating(), warnings_as_notes():
         code = _run(commands or app)
     try:
@@ -122,6 +127,26 @@ def _reach_loopback_directly() -> None:
         if given.strip() != "*":
             kept = [one for one in given.split(",") if one.strip()]
             os.environ[name] = ",".join([*kept, *(one for one in _LOOPBACK if one not in kept)])
+
+
+def _have_a_home() -> None:
+    """Name a folder for temporary files as the home of a user who has none that can be written, as in a container.
+
+    Libraries keep caches there, and Python cannot even name the home of a user without a name. Without a folder for
+    temporary files either, the command that needs one says so.
+    """
+    home = os.path.expanduser("~")
+    if os.access(home, os.W_OK):
+        return
+    with suppress(OSError):
+        spare = Path(tempfile.gettempdir(), f"edp-sweeps-{os.getuid()}")
+        spare.mkdir(mode=0o700, exist_ok=True)
+        if spare.lstat().st_uid != os.getuid():  # another user has made it, to put something there
+            spare = Path(tempfile.mkdtemp(prefix="edp-sweeps-"))
+        if not os.path.isdir(home):  # one that can be read may hold passwords and tokens
+            os.environ["HOME"] = str(spare)
+        for kind in ("CACHE", "CONFIG", "DATA", "STATE"):
+            os.environ.setdefault(f"XDG_{kind}_HOME", str(spare / kind.lower()))
 
 
 def _run(commands: typer.Typer) -> int:
@@ -175,15 +200,11 @@ def mistyped(error: typer.TyperException) -> str:
 
 def _failed(error: Exception) -> int:
     """Report a failed run, a full disk or a bug in one line, and return the exit code."""
-    from sweeps.engine.trials import SweepFailed
-    from trainables.records.files import disk_full
-    from trainables.records.job import TrialError
-    from trainables.workers.client import death_in
-
-    if isinstance(error, TrialError | SweepFailed):
+    client = sys.modules.get("trainables.workers.client")  # an import of Ray may be what has failed
+    if isinstance(error, TrialError):
         complain(f"failed: {error}")
     else:
-        complain(disk_full(error) or death_in(error) or unexpected(error))
+        complain(disk_full(error) or (client.death_in(error) if client else None) or unexpected(error))
     return 1
 
 

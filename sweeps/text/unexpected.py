@@ -39,15 +39,16 @@ def _first_line(error: BaseException) -> str:
 
 def _append(text: str) -> str:
     """Append `text` to the log, and return the log's path and the line where the text begins."""
-    for folder in (user_log_path("edp-sweeps"), Path(tempfile.gettempdir())):
+    for place in (lambda: user_log_path("edp-sweeps"), lambda: Path(tempfile.gettempdir())):
         try:
+            folder = place()
             folder.mkdir(parents=True, exist_ok=True)
             with (folder / _LOG).open("a+", encoding="utf-8", errors="backslashreplace") as log:
                 log.seek(0)
                 line = sum(1 for _ in log) + 1
                 log.write(redacted(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {' '.join(sys.argv)[:2000]}\n{text}\n"))
             return f"{folder / _LOG}, line {line}"
-        except OSError:
+        except (OSError, RuntimeError):  # a container's user may have no home
             continue
     return "no log: neither the user's log folder nor the temporary one can be written"
 

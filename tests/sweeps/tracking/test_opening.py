@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from ipaddress import ip_address
@@ -58,13 +59,44 @@ def test_a_deleted_experiment_says_how_to_restore_it(tmp_path: Path) -> None:
 
 
 class _Server(BaseHTTPRequestHandler):
+    version = b"OK"
+
     def do_GET(self) -> None:
         self.send_response(200)
         self.end_headers()
-        self.wfile.write(b"OK")
+        self.wfile.write(self.version if self.path == "/version" else b"OK")
 
     def log_message(self, *_: object) -> None:
         pass
+
+
+@contextmanager
+def _serving(context: ssl.SSLContext | None = None) -> Iterator[int]:
+    """Serve on a port of loopback while the block runs."""
+    server = HTTPServer(("127.0.0.1", 0), _Server)
+    if context is not None:
+        server.socket = context.wrap_socket(server.socket, server_side=True)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    yield server.server_port
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+@pytest.mark.parametrize(("version", "old"), [("2.22.0", True), ("1.30.1.dev0", True), ("3.0.0", False), ("", False)])
+def test_a_server_of_an_older_mlflow_is_named_before_anything_is_sent(
+    version: str, old: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_Server, "version", version.encode())
+    with _serving() as port:
+        uri = f"http://127.0.0.1:{port}"
+        if not old:
+            assert check_store(uri) == uri
+            return
+        for ask in (check_store, lambda uri: Tracker(uri, "tiny", tmp_path)):
+            with pytest.raises(UserError, match=f"^tracking-uri = '{uri}': MLflow {version} answers there, which has"):
+                ask(uri)
 
 
 @pytest.fixture
@@ -78,16 +110,10 @@ def behind_tls(tmp_path: Path) -> Iterator[tuple[str, Path]]:
     signed, private, public = made.sign(key, hashes.SHA256()), tmp_path / "key.pem", tmp_path / "ca.pem"
     public.write_bytes(signed.public_bytes(Encoding.PEM))
     private.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
-    server = HTTPServer(("127.0.0.1", 0), _Server)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(public, private)
-    server.socket = context.wrap_socket(server.socket, server_side=True)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    yield f"https://127.0.0.1:{server.server_port}", public
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with _serving(context) as port:
+        yield f"https://127.0.0.1:{port}", public
 
 
 def test_a_server_behind_tls_is_asked_with_mlflows_own_variables(

@@ -1,0 +1,51 @@
+"""A user without a name and a home folder, as in a container, needs a storage folder and one for temporary files."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import TINY_RECIPE
+
+USER = 54321
+"""It has no name, and no file of its own."""
+
+
+def foreign(folder: Path, *words: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run `edp-sweep WORDS…` as that user, who may read every file, in `folder`."""
+    if os.geteuid() != 0 or shutil.which("setpriv") is None:
+        pytest.skip("runs as another user, which only root may, by setpriv")
+    shutil.chown(folder, USER, USER)
+    reads = ["--inh-caps", "+dac_read_search", "--ambient-caps", "+dac_read_search"]
+    user = ["setpriv", "--reuid", str(USER), "--regid", str(USER), "--clear-groups", *reads]
+    own = {k: v for k, v in os.environ.items() if k not in ("HOME", "TMPDIR", "RAY_ADDRESS") and k[:3] != "XDG"}
+    command = [*user, sys.executable, "-m", "dashboards.cli", *words]
+    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder, env=own | variables)
+
+
+@pytest.mark.usefixtures("own_ray")
+def test_a_sweep_runs_without_a_home_and_with_a_tmpdir_that_cannot_be_written(tmp_path: Path) -> None:
+    recipe, locked = tmp_path / "tiny.yaml", tmp_path / "locked"
+    recipe.write_text(TINY_RECIPE)
+    locked.mkdir()
+    words = ["run", str(recipe), "--name", "s", "--set", "training.workers=1", "--storage", str(tmp_path / "runs")]
+    done = foreign(tmp_path, *words, TMPDIR=str(locked))
+    assert done.returncode == 0, done.stderr
+    assert not {path.name for path in tmp_path.iterdir()} - {"tiny.yaml", "locked", "runs"}, "nothing in ./~"
+
+
+@pytest.mark.parametrize("variables", [{}, {"HOME": "/nonexistent"}, {"HOME": "/"}])
+def test_an_unexpected_error_has_its_log_without_a_home(variables: dict[str, str], tmp_path: Path) -> None:
+    broken = tmp_path / "sitecustomize.py"
+    broken.write_text("import sys; sys.modules['ray'] = sys.modules['sweeps.store.sweep'] = None\n")  # they do not load
+    done = foreign(tmp_path, "list", PYTHONPATH=str(tmp_path), TMPDIR=str(tmp_path), **variables)
+    assert done.returncode == 1, done.stderr
+    assert "Traceback" not in done.stderr
+    assert "unexpected ModuleNotFoundError" in done.stderr
+    (log,) = tmp_path.glob(f"edp-sweeps-{USER}/**/errors.log")
+    assert str(log) in done.stderr.replace("\n", "")
