@@ -53,7 +53,7 @@ from trainables.corpora import load_corpus
 from trainables.corpora.load import check_private
 from trainables.corpora.overlap import check_public
 from trainables.corpora.types import Splits
-from trainables.records.files import disk_full
+from trainables.records.files import cause_of, disk_full
 from trainables.records.job import TrialStopped
 from trainables.workers.client import death_in
 
@@ -367,7 +367,7 @@ def run_to_end(
         state, error = "stopped", str(stopped)
         raise SweepStopped(error, how) from None
     except Exception as problem:
-        error = str(problem).splitlines()[0] if str(problem) else type(problem).__name__
+        error = (str(cause_of(problem)).splitlines() or [type(problem).__name__])[0]
         if (reason := disk_full(problem) or death_in(problem) or away(problem)) is not None:
             state, error = "stopped", reason
             raise SweepStopped(error, how) from None
