@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -101,7 +100,6 @@ for _group, _name, _commands in ((DATA, "data", data), (OTHER, "cluster", cluste
 def main(commands: typer.Typer | None = None) -> None:
     """Run `edp-sweep`, or other `commands`, with this process' arguments, and exit with the exit code."""
     _reach_loopback_directly()
-    _have_a_home()
     with logged_threads(), terminating(), warnings_as_notes():
         code = _run(commands or app)
     try:
@@ -132,26 +130,31 @@ def _reach_loopback_directly() -> None:
 def _have_a_home() -> None:
     """Name a folder for temporary files as the home of a user who has none that can be written, as in a container.
 
-    Libraries keep caches there, and Python cannot even name the home of a user without a name. Without a folder for
-    temporary files either, the command that needs one says so.
+    Libraries keep caches there, and Python cannot even name the home of a user without a name.
+
+    Raises:
+        UserError: if there is no folder for temporary files either.
     """
     home = os.path.expanduser("~")
     if os.access(home, os.W_OK):
         return
-    with suppress(OSError):
+    try:
         spare = Path(tempfile.gettempdir(), f"edp-sweeps-{os.getuid()}")
         spare.mkdir(mode=0o700, exist_ok=True)
         if spare.lstat().st_uid != os.getuid():  # another user has made it, to put something there
             spare = Path(tempfile.mkdtemp(prefix="edp-sweeps-"))
-        if not os.path.isdir(home):  # one that can be read may hold passwords and tokens
-            os.environ["HOME"] = str(spare)
-        for kind in ("CACHE", "CONFIG", "DATA", "STATE"):
-            os.environ.setdefault(f"XDG_{kind}_HOME", str(spare / kind.lower()))
+    except OSError:
+        raise UserError(f"HOME = {home!r}: neither it nor TMPDIR can be written; allowed: one that can be") from None
+    if not os.path.isdir(home):  # one that can be read may hold passwords and tokens
+        os.environ["HOME"] = str(spare)
+    for kind in ("CACHE", "CONFIG", "DATA", "STATE"):
+        os.environ.setdefault(f"XDG_{kind}_HOME", str(spare / kind.lower()))
 
 
 def _run(commands: typer.Typer) -> int:
     """Run the command and return the exit code."""
     try:
+        _have_a_home()
         return int(commands(standalone_mode=False) or 0)
     except UserError as error:
         complain(str(error))

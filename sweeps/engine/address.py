@@ -33,11 +33,13 @@ def ray_address() -> str:
 
 
 def check_address(address: str) -> None:
-    """Raise if no cluster can be at `address`, within seconds.
+    """Raise if no cluster can be at `address`, or be started here (`local`), within seconds.
 
     Raises:
-        UserError: for an address of another form, or one where nothing answers.
+        UserError: for an address of another form, or one where nothing answers; for `local` as `folder_options`.
     """
+    if address == "local":
+        folder_options()
     if address in ("local", "auto"):
         return
     found = _HOST_AND_PORT.fullmatch(address.removeprefix("ray://"))
