@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import TINY_RECIPE
+from tests.conftest import TINY_RECIPE, Command
 
 USER = 54321
 """It has no name, and no file of its own."""
@@ -49,3 +49,16 @@ def test_an_unexpected_error_has_its_log_without_a_home(variables: dict[str, str
     assert "unexpected ModuleNotFoundError" in done.stderr
     (log,) = tmp_path.glob(f"edp-sweeps-{USER}/**/errors.log")
     assert str(log) in done.stderr.replace("\n", "")
+
+
+def test_without_a_folder_for_temporary_files_either_it_is_one_line(
+    command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def none() -> str:
+        raise FileNotFoundError("No usable temporary directory found")
+
+    monkeypatch.setenv("HOME", "/nonexistent")
+    monkeypatch.setattr("tempfile.gettempdir", none)
+    code, _, err = command("list", "--storage", str(tmp_path))
+    assert code == 2
+    assert err == "edp-sweep: HOME = '/nonexistent': neither it nor TMPDIR can be written; allowed: one that can be\n"
