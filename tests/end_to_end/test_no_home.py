@@ -6,7 +6,9 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -14,6 +16,13 @@ from tests.conftest import TINY_RECIPE, Command
 
 USER = 54321
 """It has no name, and no file of its own."""
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A folder whose parents every user may pass: pytest's own are closed."""
+    with TemporaryDirectory(prefix="edp-no-home-") as made:
+        yield Path(made)
 
 
 def foreign(folder: Path, *words: str, **variables: str) -> subprocess.CompletedProcess[str]:
@@ -29,25 +38,25 @@ def foreign(folder: Path, *words: str, **variables: str) -> subprocess.Completed
 
 
 @pytest.mark.usefixtures("own_ray")
-def test_a_sweep_runs_without_a_home_and_with_a_tmpdir_that_cannot_be_written(tmp_path: Path) -> None:
-    recipe, locked = tmp_path / "tiny.yaml", tmp_path / "locked"
+def test_a_sweep_runs_without_a_home_and_with_a_tmpdir_that_cannot_be_written(folder: Path) -> None:
+    recipe, locked = folder / "tiny.yaml", folder / "locked"
     recipe.write_text(TINY_RECIPE)
     locked.mkdir()
-    words = ["run", str(recipe), "--name", "s", "--set", "training.workers=1", "--storage", str(tmp_path / "runs")]
-    done = foreign(tmp_path, *words, TMPDIR=str(locked))
+    words = ["run", str(recipe), "--name", "s", "--set", "training.workers=1", "--storage", str(folder / "runs")]
+    done = foreign(folder, *words, TMPDIR=str(locked))
     assert done.returncode == 0, done.stderr
-    assert not {path.name for path in tmp_path.iterdir()} - {"tiny.yaml", "locked", "runs"}, "nothing in ./~"
+    assert not {path.name for path in folder.iterdir()} - {"tiny.yaml", "locked", "runs"}, "nothing in ./~"
 
 
 @pytest.mark.parametrize("variables", [{}, {"HOME": "/nonexistent"}, {"HOME": "/"}])
-def test_an_unexpected_error_has_its_log_without_a_home(variables: dict[str, str], tmp_path: Path) -> None:
-    broken = tmp_path / "sitecustomize.py"
+def test_an_unexpected_error_has_its_log_without_a_home(variables: dict[str, str], folder: Path) -> None:
+    broken = folder / "sitecustomize.py"
     broken.write_text("import sys; sys.modules['ray'] = sys.modules['sweeps.store.sweep'] = None\n")  # they do not load
-    done = foreign(tmp_path, "list", PYTHONPATH=str(tmp_path), TMPDIR=str(tmp_path), **variables)
+    done = foreign(folder, "list", PYTHONPATH=str(folder), TMPDIR=str(folder), **variables)
     assert done.returncode == 1, done.stderr
     assert "Traceback" not in done.stderr
     assert "unexpected ModuleNotFoundError" in done.stderr
-    (log,) = tmp_path.glob(f"edp-sweeps-{USER}/**/errors.log")
+    (log,) = folder.glob(f"edp-sweeps-{USER}/**/errors.log")
     assert str(log) in done.stderr.replace("\n", "")
 
 

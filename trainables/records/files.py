@@ -72,7 +72,7 @@ def cause_of(error: BaseException) -> BaseException:
     return cause if isinstance(cause, BaseException) else error
 
 
-def one_line(error: Exception) -> str:
+def one_line(error: BaseException) -> str:
     """Return an error's text in one line, or its type if it has no text."""
     return " ".join(str(error).split())[:200] or type(error).__name__
 
