@@ -42,7 +42,7 @@ def kernel() -> Kernel | None:
         library = ctypes.CDLL(str(_compiled()))
         if (words := _words(library)) != chacha8_block(bytes(range(32)), 16):
             raise OSError(f"it does not compute ChaCha8: {words[:8].hex()}")
-    except (OSError, subprocess.SubprocessError) as error:
+    except (OSError, RuntimeError, subprocess.SubprocessError) as error:  # RuntimeError: the user has no home
         _log.info("noise is drawn by PyTorch's slower generator: no compiled one (%s)", error)
         return None
     function = library.edp_gaussian

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import os
 import sys
+import tempfile
+from pathlib import Path
 from typing import Any
 
 import typer
@@ -32,7 +34,8 @@ from sweeps.commands.train import train_command
 from sweeps.commands.verify import verify_command
 from sweeps.text.signals import SweepStopped, exit_code, stopped_by, terminating
 from sweeps.text.unexpected import logged_threads, unexpected
-from trainables.records.job import still_waits
+from trainables.records.files import disk_full
+from trainables.records.job import TrialError, still_waits
 
 
 class _Commands(TyperGroup):
@@ -124,9 +127,34 @@ def _reach_loopback_directly() -> None:
             os.environ[name] = ",".join([*kept, *(one for one in _LOOPBACK if one not in kept)])
 
 
+def _have_a_home() -> None:
+    """Name a folder for temporary files as the home of a user who has none that can be written, as in a container.
+
+    Libraries keep caches there, and Python cannot even name the home of a user without a name.
+
+    Raises:
+        UserError: if there is no folder for temporary files either.
+    """
+    home = os.path.expanduser("~")
+    if os.access(home, os.W_OK):
+        return
+    try:
+        spare = Path(tempfile.gettempdir(), f"edp-sweeps-{os.getuid()}")
+        spare.mkdir(mode=0o700, exist_ok=True)
+        if spare.lstat().st_uid != os.getuid():  # another user has made it, to put something there
+            spare = Path(tempfile.mkdtemp(prefix="edp-sweeps-"))
+    except OSError:
+        raise UserError(f"HOME = {home!r}: neither it nor TMPDIR can be written; allowed: one that can be") from None
+    if not os.path.isdir(home):  # one that can be read may hold passwords and tokens
+        os.environ["HOME"] = str(spare)
+    for kind in ("CACHE", "CONFIG", "DATA", "STATE"):
+        os.environ.setdefault(f"XDG_{kind}_HOME", str(spare / kind.lower()))
+
+
 def _run(commands: typer.Typer) -> int:
     """Run the command and return the exit code."""
     try:
+        _have_a_home()
         return int(commands(standalone_mode=False) or 0)
     except UserError as error:
         complain(str(error))
@@ -175,15 +203,11 @@ def mistyped(error: typer.TyperException) -> str:
 
 def _failed(error: Exception) -> int:
     """Report a failed run, a full disk or a bug in one line, and return the exit code."""
-    from sweeps.engine.trials import SweepFailed
-    from trainables.records.files import disk_full
-    from trainables.records.job import TrialError
-    from trainables.workers.client import death_in
-
-    if isinstance(error, TrialError | SweepFailed):
+    client = sys.modules.get("trainables.workers.client")  # an import of Ray may be what has failed
+    if isinstance(error, TrialError):
         complain(f"failed: {error}")
     else:
-        complain(disk_full(error) or death_in(error) or unexpected(error))
+        complain(disk_full(error) or (client.death_in(error) if client else None) or unexpected(error))
     return 1
 
 

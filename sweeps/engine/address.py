@@ -21,6 +21,7 @@ _UNIX_SOCKET = 107
 """Largest number of bytes in the path of a Unix socket."""
 _BELOW_TMPDIR = len("/ray/session_2026-01-01_00-00-00_000000_1234567/sockets/plasma_store")
 _SHORT = "/tmp"
+_VERSIONS = re.compile(r"Ray: (\S+)\s+Python: (\S+)")
 
 
 def ray_address() -> str:
@@ -32,11 +33,13 @@ def ray_address() -> str:
 
 
 def check_address(address: str) -> None:
-    """Raise if no cluster can be at `address`, within seconds.
+    """Raise if no cluster can be at `address`, or be started here (`local`), within seconds.
 
     Raises:
-        UserError: for an address of another form, or one where nothing answers.
+        UserError: for an address of another form, or one where nothing answers; for `local` as `folder_options`.
     """
+    if address == "local":
+        folder_options()
     if address in ("local", "auto"):
         return
     found = _HOST_AND_PORT.fullmatch(address.removeprefix("ray://"))
@@ -88,10 +91,10 @@ def _token() -> str | None:
     """Return the token of a cluster that this machine has, where Ray looks for it; None if there is none."""
     if token := os.environ.get("RAY_AUTH_TOKEN"):
         return token
-    file = Path(os.environ.get("RAY_AUTH_TOKEN_PATH") or Path.home() / ".ray" / "auth_token")
     try:
+        file = Path(os.environ.get("RAY_AUTH_TOKEN_PATH") or Path.home() / ".ray" / "auth_token")
         return file.read_text().strip() or None
-    except (OSError, UnicodeDecodeError):
+    except (OSError, RuntimeError, UnicodeDecodeError):  # a container's user may have no home
         return None
 
 
@@ -100,6 +103,17 @@ def no_cluster(address: str, why: str = "") -> UserError:
     return UserError(
         f"RAY_ADDRESS = {redacted(address)!r}: no cluster answers there{f' ({why})' if why else ''}; "
         "unset it to start Ray on this machine"
+    )
+
+
+def other_version(address: str, error: str) -> UserError | None:
+    """Return the error for a cluster of another Ray or Python, which Ray's `error` says; None for another error."""
+    versions = _VERSIONS.findall(error) if "Version mismatch" in error else []
+    if len(versions) != 2:
+        return None
+    there, here = (f"Ray {ray} on Python {python}" for ray, python in versions)
+    return UserError(
+        f"RAY_ADDRESS = {redacted(address)!r}: the cluster runs {there}, and this is {here}; allowed: the same versions"
     )
 
 
@@ -133,17 +147,28 @@ def _quota(group: Path) -> float | None:
 
 
 def folder_options() -> dict[str, Any]:
-    """Return the options of `ray.init` for the folder of a Ray on this machine: a short one if TMPDIR is too long.
+    """Return the options of `ray.init` for the folder of a Ray on this machine: /tmp/ray if TMPDIR does not do.
 
     Raises:
-        UserError: if the short one cannot be written.
+        UserError: if neither does.
     """
-    name = next((name for name in ("RAY_TMPDIR", "TMPDIR") if os.environ.get(name)), None)
-    if name is None or len(os.fsencode(os.environ[name])) + _BELOW_TMPDIR <= _UNIX_SOCKET:
+    name = next((name for name in ("RAY_TMPDIR", "TMPDIR") if os.environ.get(name)), "TMPDIR")
+    folder, most = os.environ.get(name) or _SHORT, _UNIX_SOCKET - _BELOW_TMPDIR
+    if len(os.fsencode(folder)) > most:
+        problem = "too long for the sockets of Ray"
+    elif not _writable(folder):
+        problem = "Ray cannot write it"
+    else:
         return {}
-    if not os.access(_SHORT, os.W_OK):
-        raise UserError(
-            f"{name} = {os.environ[name]!r}: too long for the sockets of Ray, and {_SHORT} cannot be written; "
-            f"allowed: at most {_UNIX_SOCKET - _BELOW_TMPDIR} bytes"
-        )
-    return {"_temp_dir": f"{_SHORT}/ray"}
+    if _writable(_SHORT):
+        return {"_temp_dir": f"{_SHORT}/ray"}
+    raise UserError(
+        f"{name} = {folder!r}: {problem}, and {_SHORT} cannot be written; "
+        f"allowed: a folder that can be written, whose name has at most {most} bytes"
+    )
+
+
+def _writable(folder: str) -> bool:
+    """Return True if a folder can be written, or made."""
+    place = Path(folder)
+    return os.access(next(one for one in (place, *place.absolute().parents) if one.exists()), os.W_OK)

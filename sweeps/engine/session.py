@@ -26,10 +26,19 @@ from types import FrameType
 from typing import Any, TextIO
 
 import ray
+from ray._private import ray_constants
 from ray._private.authentication.authentication_token_setup import maybe_enable_token_auth_if_token_available
 
 from sweeps.config.parts import ResourcesSpec
-from sweeps.engine.address import asks_for_token, check_address, folder_options, no_cluster, ray_address, usable_cores
+from sweeps.engine.address import (
+    asks_for_token,
+    check_address,
+    folder_options,
+    no_cluster,
+    other_version,
+    ray_address,
+    usable_cores,
+)
 from sweeps.engine.progress import Progress
 from sweeps.engine.resources import Placement, at_once
 from sweeps.engine.watch import notice
@@ -47,6 +56,9 @@ _TRIES = 3
 """Attempts to start Ray, which gives up after half a minute. A busy machine may need longer."""
 _START_S = 300.0
 """Seconds that Ray may take to start, or to be joined: ten times what it takes on a machine with too much to do."""
+_UV = "RAY_ENABLE_UV_RUN_RUNTIME_ENV"
+"""Ray's variable. Unless it is off, a driver below `uv run` sends the current folder, private files too, to every node,
+which keeps it, and a folder of more than 512 MiB ends the sweep."""
 _ALLOCATOR = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": f"{1 << 40}", "MALLOC_ARENA_MAX": "1"}
 """Environment variables with which a worker keeps the memory that a step has used. By default glibc returns the memory
 of a large tensor at once, and the system clears each page of the next one: an epoch of BERT in two workers on CPUs took
@@ -308,6 +320,8 @@ def connect(address: str, **options: Any) -> Any:
         TrialError: if no cluster can be started.
     """
     check_address(address)
+    if _UV not in os.environ:
+        ray_constants.RAY_ENABLE_UV_RUN_RUNTIME_ENV = False  # Ray reads the variable when it is imported
     if address == "local":
         options = {"num_cpus": usable_cores()} | folder_options() | options
     elif "RAY_AUTH_MODE" not in os.environ and asks_for_token(address):
@@ -319,6 +333,8 @@ def connect(address: str, **options: Any) -> Any:
         except ConnectionError:
             raise no_cluster(address) from None
         except Exception as error:
+            if (other := other_version(address, str(error))) is not None:
+                raise other from None
             # Also "Timed out waiting for file …": a process of Ray has died before it wrote its port.
             if "timed out" not in str(error).lower():
                 raise

@@ -38,12 +38,12 @@ from sweeps.tracking.job_run import corpus_inputs, open_baseline_run
 from sweeps.tracking.tracker import Figures, Tracker
 from trainables.config import TrialSpec
 from trainables.features.encoded_corpus import EncodedCorpus
-from trainables.records.job import TrialJob, TrialStopped
+from trainables.records.job import TrialError, TrialJob, TrialStopped
 from trainables.records.pareto import Metrics
 from trainables.workers.job_queue import RETRIES, ending
 
 
-class SweepFailed(RuntimeError):
+class SweepFailed(TrialError):
     """A sweep that ended without a complete trial."""
 
 

@@ -42,6 +42,22 @@ _log = logging.getLogger(__name__)
 Answer = TypeVar("Answer")
 
 
+def patient(act: Callable[[], Answer], passes: Callable[[Exception], bool], patience_s: float, line: str) -> Answer:
+    """Return what `act` returns, which is tried again as long as its error `passes` by itself; say `line` meanwhile."""
+    began, say_at = time.monotonic(), _SAY_AFTER_S
+    while True:
+        try:
+            return act()
+        except Exception as error:
+            waited = time.monotonic() - began
+            if not passes(error) or waited >= patience_s:
+                raise
+            if waited >= say_at:
+                _log.warning("%s", line)
+                say_at = max(60.0, 2 * waited)
+            time.sleep(_PAUSE_S)
+
+
 class _Cursor(sqlite3.Cursor):
     """A cursor whose statements wait."""
 
@@ -77,20 +93,14 @@ class PatientConnection(sqlite3.Connection):
 
     def waiting(self, act: Callable[[], Answer]) -> Answer:
         """Return what `act` returns, which is tried again as long as the file is locked."""
-        began, say_at = time.monotonic(), _SAY_AFTER_S
-        while True:
-            try:
-                return act()
-            except sqlite3.OperationalError as error:
-                waited = time.monotonic() - began
-                # A snapshot that is out of date stays so, whoever waits.
-                in_vain = error.sqlite_errorcode == sqlite3.SQLITE_BUSY_SNAPSHOT
-                if not is_locked(error) or in_vain or waited >= self.patience_s:
-                    raise
-                if waited >= say_at:
-                    _log.warning("%s is locked by another process: waiting until it is free", self._file)
-                    say_at = max(60.0, 2 * waited)
-                time.sleep(_PAUSE_S)
+
+        def passes(error: Exception) -> bool:
+            # A snapshot that is out of date stays so, whoever waits.
+            return is_locked(error) and getattr(error, "sqlite_errorcode", 0) != sqlite3.SQLITE_BUSY_SNAPSHOT
+
+        return patient(
+            act, passes, self.patience_s, f"{self._file} is locked by another process: waiting until it is free"
+        )
 
 
 class StudyConnection(PatientConnection):

@@ -13,10 +13,11 @@ import optuna
 from optuna.exceptions import StorageInternalError
 from optuna.storages import RDBStorage
 from optuna.trial import FrozenTrial
-from sqlalchemy.exc import ProgrammingError, SQLAlchemyError
+from sqlalchemy import event
+from sqlalchemy.exc import OperationalError, ProgrammingError, SQLAlchemyError
 
 from edp.spec import UserError
-from sweeps.store.sqlite_locks import StudyConnection, is_locked, may_be_whole
+from sweeps.store.sqlite_locks import StudyConnection, is_locked, may_be_whole, patient
 from sweeps.store.storage import sqlite_file
 from sweeps.text.errors import missing_driver
 from sweeps.text.secrets import redacted
@@ -25,6 +26,8 @@ from trainables.records.files import atomic_write
 optuna.logging.set_verbosity(optuna.logging.WARNING)  # it logs every new study and every ended trial
 _checked = set[str]()
 """Databases whose tables are known to be this Optuna's. Each check runs all of Optuna's migration files."""
+_PATIENCE_S = 600.0
+"""Seconds that a driver waits for its study's server: a restart takes seconds, and a move to another node minutes."""
 _ENGINE: dict[str, Any] = {"pool_pre_ping": True}
 
 
@@ -32,10 +35,15 @@ class StudyGone(Exception):
     """The study is missing or cannot be read; the text says which."""
 
 
+class StudyAway(UserError):
+    """The study's database does not answer now, and may be whole."""
+
+
 def study_storage(url: str) -> RDBStorage:
     """Open the database at `url`, with variables of the environment replaced; create missing tables.
 
-    A SQLite file that another process has locked is waited for, now and in each later call.
+    A SQLite file that another process has locked is waited for, now and in each later call. A server that has answered
+    is waited for if it goes away.
 
     Raises:
         UserError: if it cannot be opened.
@@ -43,7 +51,10 @@ def study_storage(url: str) -> RDBStorage:
     settled = os.path.expandvars(url)
     waiting = {"connect_args": {"factory": StudyConnection}} if sqlite_file(settled) is not None else {}
     try:
-        return RDBStorage(settled, heartbeat_interval=None, engine_kwargs=_ENGINE | waiting)
+        storage = RDBStorage(settled, heartbeat_interval=None, engine_kwargs=_ENGINE | waiting)
+        if not waiting:
+            event.listen(storage.engine, "do_connect", _connected)
+        return storage
     except ImportError as error:
         raise UserError(f"search.study = {url!r} cannot be opened: {missing_driver(error)}") from None
     except (SQLAlchemyError, RuntimeError, ValueError, OSError) as error:
@@ -53,12 +64,33 @@ def study_storage(url: str) -> RDBStorage:
         ) from None
 
 
+def _connected(dialect: Any, record: Any, arguments: Any, options: Any) -> Any:
+    """Connect to the server of a study as soon as it answers."""
+
+    def passes(error: Exception) -> bool:
+        return isinstance(error, dialect.loaded_dbapi.OperationalError)
+
+    line = "the study's database does not answer: waiting until it does"
+    return patient(lambda: dialect.connect(*arguments, **options), passes, _PATIENCE_S, line)
+
+
+def away(error: BaseException) -> str | None:
+    """Return in words that the server of a study caused `error`, in any of its causes; None for another error."""
+    seen: BaseException | None = error
+    while seen is not None:
+        if isinstance(seen, OperationalError) and not isinstance(seen.orig, sqlite3.Error):
+            return f"the study's database does not answer ({redacted(' '.join(str(seen.orig).split()))[:200]})"
+        seen = seen.__cause__ or seen.__context__
+    return None
+
+
 def read_study(url: str, name: str) -> list[FrozenTrial]:
     """Return all trials of a study, as Optuna stores them.
 
     Raises:
         StudyGone: if the database or the study is missing, or cannot be read.
-        UserError: if the database does not answer, or its driver is not installed.
+        StudyAway: if the database does not answer.
+        UserError: if its driver is not installed.
     """
     settled = os.path.expandvars(url)
     file = sqlite_file(settled)
@@ -82,7 +114,7 @@ def read_study(url: str, name: str) -> list[FrozenTrial]:
     except Exception as error:  # of SQLAlchemy, SQLite, Alembic or Optuna
         no_tables = isinstance(error.__cause__, ProgrammingError)  # in a server's database that is new
         if may_be_whole(error, file) if file is not None else not no_tables:
-            raise UserError(_not_now(error, url)) from None
+            raise StudyAway(_not_now(error, url)) from None
         raise StudyGone(f"{file or url} cannot be read ({_reason(error, url)})") from None
 
 

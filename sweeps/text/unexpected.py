@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import tempfile
 import threading
@@ -15,13 +16,16 @@ from typing import Any
 from platformdirs import user_log_path
 
 from sweeps.text.secrets import redacted
+from trainables.records.files import cause_of
 
 _LOG = "errors.log"
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 
 def unexpected(error: BaseException) -> str:
     """Write the traceback of `error` to the log. Return the line that says what happened and how to report it."""
-    what = " ".join(f"{type(error).__name__}: {_first_line(error)}".split())
+    cause = cause_of(error)
+    what = " ".join(f"{type(cause).__name__}: {_first_line(cause)}".split())
     place = _append("".join(traceback.format_exception(error)))
     return (
         f"unexpected {what.removesuffix(':')}; this is a bug: please report it, with the command and the traceback in "
@@ -38,16 +42,18 @@ def _first_line(error: BaseException) -> str:
 
 
 def _append(text: str) -> str:
-    """Append `text` to the log, and return the log's path and the line where the text begins."""
-    for folder in (user_log_path("edp-sweeps"), Path(tempfile.gettempdir())):
+    """Append `text` without its colours to the log, and return the log's path and the line where the text begins."""
+    for place in (lambda: user_log_path("edp-sweeps"), lambda: Path(tempfile.gettempdir())):
         try:
+            folder = place()
             folder.mkdir(parents=True, exist_ok=True)
             with (folder / _LOG).open("a+", encoding="utf-8", errors="backslashreplace") as log:
                 log.seek(0)
                 line = sum(1 for _ in log) + 1
-                log.write(redacted(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {' '.join(sys.argv)[:2000]}\n{text}\n"))
+                entry = f"{time.strftime('%Y-%m-%d %H:%M:%S')} {' '.join(sys.argv)[:2000]}\n{text}\n"
+                log.write(redacted(_COLOUR.sub("", entry)))
             return f"{folder / _LOG}, line {line}"
-        except OSError:
+        except (OSError, RuntimeError):  # a container's user may have no home
             continue
     return "no log: neither the user's log folder nor the temporary one can be written"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from contextlib import suppress
 from pathlib import Path
 
@@ -18,6 +19,9 @@ from sweeps.store.sqlite_locks import is_locked
 from sweeps.store.storage import absolute_store, sqlite_file
 from sweeps.text.errors import missing_driver
 from sweeps.text.secrets import HIDDEN, redacted
+
+_OLD = re.compile(r"[012]\.[\w.]{1,30}")
+"""The versions of MLflow that have no LoggedModels."""
 
 
 def settled_uri(given: str | None, stored: str) -> str:
@@ -59,15 +63,22 @@ def check_store(uri: str) -> str:
 
 
 def ask_server(uri: str) -> None:
-    """Raise if a server does not answer within seconds; MLflow's variables for TLS and passwords hold.
+    """Raise if a server does not answer within seconds, or is too old; MLflow's variables for TLS and passwords hold.
 
     Raises:
+        UserError: with the server's version.
         Exception: as `requests` raises it.
     """
+    ask = {"max_retries": 0, "timeout": 10, "raise_on_status": False}
     try:
-        http_request(get_default_host_creds(uri), "/health", "GET", max_retries=0, timeout=10, raise_on_status=False)
+        answer = http_request(get_default_host_creds(uri), "/version", "GET", **ask)
     except MlflowException as error:  # its message begins with the whole URI
         raise error.__context__ or error from None
+    if answer.ok and (found := _OLD.fullmatch(answer.text.strip())):  # other servers than MLflow's have no such page
+        raise UserError(
+            f"tracking-uri = {redacted(uri)!r}: MLflow {found[0]} answers there, which has no LoggedModels; "
+            "allowed: a server of MLflow 3, or a file (sqlite:///FILE)"
+        )
 
 
 def _check_database(uri: str) -> None:

@@ -21,6 +21,7 @@ from tests.conftest import TINY_RECIPE, Command
 from tests.support.disks import small_disk
 from tests.support.drivers import Driver, kill, programs
 from tests.support.mlflow_server import Server
+from tests.support.postgres import postgres_server
 from tests.support.waiting import wait_for
 
 # Drivers have their own worker groups; the sweeps of this process share one.
@@ -69,6 +70,7 @@ class OneSweep:
         self.trials = folder / "runs" / "s" / "trials"
         self.tracking_uri = f"sqlite:///{folder / 'mlflow.db'}"
         self.drivers: list[Driver] = []
+        self.settings = list(SETTINGS)
 
     def start(self, own_ray: bool = False) -> Driver:
         """A driver in the middle of the first trial."""
@@ -92,7 +94,7 @@ class OneSweep:
         return answer
 
     def _run(self) -> list[str]:
-        settings = [word for setting in SETTINGS for word in ("--set", setting)]
+        settings = [word for setting in self.settings for word in ("--set", setting)]
         return ["run", str(self._recipe), "--name", "s", "--tracking-uri", self.tracking_uri, *settings, *self._where]
 
     def resume(self) -> tuple[int, str, str]:
@@ -183,6 +185,32 @@ def test_what_mlflow_missed_while_it_was_gone_is_sent_later(one_sweep: OneSweep,
     code, _, err = one_sweep.resume()
     assert code == 0, err
     one_sweep.is_whole()
+
+
+def test_a_sweep_waits_for_its_study_in_postgresql_and_stops_if_it_stays_away(
+    one_sweep: OneSweep, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sweeps.store.study._PATIENCE_S", 16.0)
+    with postgres_server() as server:
+        one_sweep.settings += [f"search.study={server.url}"]
+
+        def go_come_back_and_go() -> None:
+            server.stop()
+            time.sleep(5)
+            server.start()
+            wait_for(lambda: one_sweep.epochs() > EPOCHS)  # the study has heard of the first trial's end
+            server.stop()
+
+        code, _, err = one_sweep.run_and_meanwhile(go_come_back_and_go)
+        assert code == 1, err
+        assert "note: the study's database does not answer: waiting until it does" in err
+        assert "trial 0 complete" in err
+        assert "the study's database does not answer (" in err.splitlines()[-1]
+        assert "go on with: edp-sweep resume s" in err.splitlines()[-1]
+        server.start()
+        code, _, err = one_sweep.resume()
+        assert code == 0, err
+        one_sweep.is_whole()
 
 
 def test_ctrl_c_saves_the_running_epoch_and_says_how_to_go_on(one_sweep: OneSweep) -> None:

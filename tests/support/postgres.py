@@ -20,6 +20,44 @@ from tests.support.ports import free_port
 @contextmanager
 def postgres() -> Iterator[str]:
     """Yield the URL of a fresh database; skip the test without a server or a driver."""
+    with postgres_server() as server:
+        yield server.url
+
+
+class Server:
+    """A server that can go and come back."""
+
+    def __init__(self, programs: Path, folder: str, user: str | None) -> None:
+        self._programs, self._folder, self._user, self._port = programs, folder, user, free_port()
+        self.url = f"postgresql://sweeps@127.0.0.1:{self._port}/postgres"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        where = ["-D", f"{self._folder}/data", "-k", self._folder, "-h", "127.0.0.1", "-p", str(self._port)]
+        self._process = subprocess.Popen(
+            [self._programs / "postgres", *where, "-F"],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            cwd=self._folder,
+            user=self._user,
+        )
+        ready = [self._programs / "pg_isready", "-h", "127.0.0.1", "-p", str(self._port), "-U", "sweeps"]
+        end = time.monotonic() + 300
+        while subprocess.run([*ready, "-d", "postgres"], capture_output=True, check=False).returncode:
+            assert self._process.poll() is None
+            assert time.monotonic() < end
+            time.sleep(0.1)
+
+    def stop(self) -> None:
+        if self._process is not None:
+            self._process.send_signal(signal.SIGINT)  # connections end too
+            self._process.wait(30)
+            self._process = None
+
+
+@contextmanager
+def postgres_server() -> Iterator[Server]:
+    """Yield the server of a fresh database; skip the test without a server or a driver."""
     pytest.importorskip("psycopg", reason="asks PostgreSQL through the extra `postgres`, which is not installed")
     # No Python package brings a server. `make setup` installs the driver. `.ci/run` installs the server, and prints a
     # warning if it cannot. Everything of study and store that does not depend on the database is tested on SQLite
@@ -29,38 +67,22 @@ def postgres() -> Iterator[str]:
         pytest.skip("asks a real PostgreSQL server, and none is installed (Debian: apt install postgresql)")
     # PostgreSQL refuses to run as root. The user `nobody` exists on every Unix.
     user = "nobody" if os.geteuid() == 0 else None
-    port = free_port()
     folder = tempfile.mkdtemp(prefix="edp-postgres-")
     if user is not None:
         shutil.chown(folder, user)
-    data = f"{folder}/data"
-    server = None
+    server = Server(found[-1], folder, user)
     try:
         subprocess.run(
-            [found[-1] / "initdb", "-D", data, "-A", "trust", "-U", "sweeps", "--no-sync"],
+            [found[-1] / "initdb", "-D", f"{folder}/data", "-A", "trust", "-U", "sweeps", "--no-sync"],
             check=True,
             capture_output=True,
             cwd=folder,
             user=user,
         )
-        server = subprocess.Popen(
-            [found[-1] / "postgres", "-D", data, "-h", "127.0.0.1", "-p", str(port), "-k", folder, "-F"],
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            cwd=folder,
-            user=user,
-        )
-        ready = [found[-1] / "pg_isready", "-h", "127.0.0.1", "-p", str(port), "-U", "sweeps", "-d", "postgres"]
-        end = time.monotonic() + 300
-        while subprocess.run(ready, capture_output=True, check=False).returncode:
-            assert server.poll() is None
-            assert time.monotonic() < end
-            time.sleep(0.1)
-        yield f"postgresql://sweeps@127.0.0.1:{port}/postgres"
+        server.start()
+        yield server
     finally:
-        if server is not None:
-            server.send_signal(signal.SIGINT)  # connections end too
-            server.wait(30)
+        server.stop()
         shutil.rmtree(folder)
 
 

@@ -66,7 +66,13 @@ def read_json_if_any(path: Path, kind: Callable[..., Read]) -> Read | None:
     return read_json(path, kind) if path.exists() else None
 
 
-def one_line(error: Exception) -> str:
+def cause_of(error: BaseException) -> BaseException:
+    """Return what a task of Ray raised, whose own text begins with its place, in colours; another error as it is."""
+    cause = getattr(error, "cause", None)
+    return cause if isinstance(cause, BaseException) else error
+
+
+def one_line(error: BaseException) -> str:
     """Return an error's text in one line, or its type if it has no text."""
     return " ".join(str(error).split())[:200] or type(error).__name__
 

@@ -22,7 +22,7 @@ import ray.train
 import torch
 from ray.train.torch import TorchConfig, TorchTrainer
 
-from trainables.records.files import disk_full
+from trainables.records.files import cause_of, disk_full
 from trainables.records.job import GROUP_THREAD, Stop, TrialFailed, TrialJob, TrialLeft, TrialResult
 from trainables.records.pareto import Metrics
 from trainables.training.process import keep_freed_memory, own_memory
@@ -222,5 +222,6 @@ def _death(error: Exception) -> Death:
 
 
 def _one_line(error: BaseException) -> str:
+    error = cause_of(error)
     text = str(error).strip()
     return f"{type(error).__name__}: {text.splitlines()[0]}" if text else type(error).__name__

@@ -13,7 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from edp.spec import UserError
 from sweeps.config.parts import ResourcesSpec
 from trainables.config import TrialSpec
-from trainables.records.files import one_line
+from trainables.records.files import cause_of, one_line
 from trainables.records.job import TrialError, TrialFailed
 from trainables.training.references import Arrays, ReferenceModel, score_target, train_reference
 
@@ -70,8 +70,8 @@ def predictions_of(spec: TrialSpec, corpus: Path, model_file: Path, resources: R
 
 
 def _reason(error: ray.exceptions.RayTaskError) -> str:
-    """Return the task's error in one line. Ray's own text begins with coloured lines about the process."""
-    cause = error.cause or error
+    """Return the task's error in one line."""
+    cause = cause_of(error)
     known = isinstance(cause, TrialFailed | UserError)
     return one_line(cause) if known else f"{type(cause).__name__}: {one_line(cause)}"
 

@@ -38,7 +38,7 @@ from sweeps.store.prepared import Prepared
 from sweeps.store.records import SweepRecord
 from sweeps.store.settings import digests_of
 from sweeps.store.storage import chosen_tracking_uri
-from sweeps.store.study import study_storage
+from sweeps.store.study import StudyAway, away, study_storage
 from sweeps.store.sweep import Sweep
 from sweeps.text.paths import check_name
 from sweeps.text.secrets import redacted
@@ -53,7 +53,7 @@ from trainables.corpora import load_corpus
 from trainables.corpora.load import check_private
 from trainables.corpora.overlap import check_public
 from trainables.corpora.types import Splits
-from trainables.records.files import disk_full
+from trainables.records.files import cause_of, disk_full
 from trainables.records.job import TrialStopped
 from trainables.workers.client import death_in
 
@@ -372,8 +372,8 @@ def run_to_end(
         state, error = "stopped", str(stopped)
         raise SweepStopped(error, how) from None
     except Exception as problem:
-        error = str(problem).splitlines()[0] if str(problem) else type(problem).__name__
-        if (reason := disk_full(problem) or death_in(problem)) is not None:
+        error = (str(cause_of(problem)).splitlines() or [type(problem).__name__])[0]
+        if (reason := disk_full(problem) or death_in(problem) or away(problem)) is not None:
             state, error = "stopped", reason
             raise SweepStopped(error, how) from None
         raise
@@ -393,11 +393,11 @@ def attack_rest(sweep: Sweep, recipe: Recipe, tracker: Tracker, progress: Progre
 
 
 def _finish(sweep: Sweep, recipe: Recipe, tracker: Tracker, state: str, error: str | None, progress: Progress) -> None:
-    """Call `finish`. On a full disk, leave out what cannot be written: the study does not depend on it."""
+    """Call `finish`. Leave out what a full disk does not take, and what a stopped sweep's study cannot say now."""
     progress.step("writing the sweep's end")
     try:
         sweep.update(error=redacted(error) if error is not None else None)
         finish(sweep, recipe, tracker, state, progress)
     except Exception as problem:
-        if disk_full(problem) is None:
+        if disk_full(problem) is None and not (state == "stopped" and isinstance(problem, StudyAway)):
             raise

@@ -1,13 +1,17 @@
-"""Every node must see the files that its workers read; whoever does not is named before anything trains."""
+"""A node that lacks files, the driver's code or a network interface is named before anything trains."""
 
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+import trainables
+from sweeps.engine.nodes import check_nodes
 
 TWO_NODES = """
 import json, sys
@@ -41,7 +45,62 @@ def test_a_node_that_does_not_see_a_folder_is_named(tmp_path: Path) -> None:
     done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=240)
     assert done.returncode == 0, done.stderr[-3000:]
     alone, seen, unseen = json.loads(done.stdout.splitlines()[-1])
-    assert alone == "", "one node is the driver's own, which reads the files itself"
+    assert alone == unseen, "the only node is asked too"
     assert seen == ""
     assert unseen.startswith(f"storage = '{tmp_path}/gone': node ")
     assert "every node mounts at the same path" in unseen
+
+
+ONE_NODE = """
+import json, shutil, sys
+from pathlib import Path
+import trainables
+from edp.spec import UserError
+from sweeps.engine.nodes import check_nodes
+from sweeps.engine.session import connect
+
+def said():
+    try:
+        check_nodes({})
+    except UserError as error:
+        return str(error)
+    return ""
+
+def put(copy):
+    there = Path("trainables")
+    shutil.rmtree(there, ignore_errors=True)
+    if copy:
+        shutil.copytree(Path(trainables.__file__).parent, there)
+    else:
+        there.mkdir()
+        (there / "__init__.py").touch()
+
+connect("local", num_cpus=1)
+put(copy=False)
+lines = [said()]
+put(copy=True)
+print(json.dumps([*lines, said()]))
+"""
+
+
+@pytest.mark.usefixtures("own_ray")
+def test_other_code_and_a_missing_network_interface_are_named(tmp_path: Path) -> None:
+    """Another package `trainables` in the current folder is what workers import; a checkout with equal files is not."""
+    script, folder = tmp_path / "script" / "one.py", tmp_path / "folder"
+    script.parent.mkdir()
+    script.write_text(ONE_NODE)
+    folder.mkdir()
+    words = [sys.executable, str(script)]
+    environment = os.environ | {"GLOO_SOCKET_IFNAME": "lo,nosuch0"}
+    done = subprocess.run(words, capture_output=True, text=True, check=False, cwd=folder, env=environment, timeout=240)
+    assert done.returncode == 0, done.stderr[-3000:]
+    other, equal = json.loads(done.stdout.splitlines()[-1])
+    here = Path(trainables.__file__).parent
+    assert f" would import {folder}/trainables, and this process runs {here}: other code; allowed: " in other
+    assert equal.startswith("GLOO_SOCKET_IFNAME = 'lo,nosuch0': node ")
+    assert "has no network interface nosuch0; allowed: lo" in equal
+
+
+def test_without_a_cluster_nothing_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ray.is_initialized", lambda: False)
+    check_nodes({"storage": Path("/gone")})

@@ -5,18 +5,23 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from optuna.exceptions import StorageInternalError
+from sqlalchemy.exc import OperationalError
 
 from edp.ledger import Ledger
 from edp.spec import UserError
-from sweeps.store.study import study_storage
-from tests.support.postgres import postgres
+from sweeps.store.study import StudyAway, away, study_storage
+from tests.support.postgres import postgres, postgres_server
 from tests.support.studies import METRICS, result, sweep, trials
 from trainables.records.job import EpochResult, TrialResult
+
+WAITS = "the study's database does not answer: waiting until it does"
 
 _LOOK = """
 import json, sys, optuna
@@ -36,6 +41,27 @@ def where(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[str,
         yield f"sqlite:///{tmp_path / 'shared.db'}", True
     else:
         yield f"sqlite:///{tmp_path / 'one' / 'study.db'}", False
+
+
+@pytest.mark.slow
+def test_a_server_that_goes_away_is_waited_for_and_named_if_it_stays_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    with postgres_server() as server:
+        made, recipe = sweep(tmp_path, "search.sampler=random", f"search.study={server.url}")
+        search = trials(made, recipe)
+        assert search.ask("a") is not None
+        server.stop()
+        threading.Timer(4, server.start).start()
+        assert search.ask("b") is not None
+        assert [record.getMessage() for record in caplog.records].count(WAITS) == 1
+        server.stop()
+        monkeypatch.setattr("sweeps.store.study._PATIENCE_S", 1.0)
+        with pytest.raises((StorageInternalError, OperationalError)) as gone:
+            search.ask("c")
+        assert (away(gone.value) or "").startswith("the study's database does not answer (connection failed: ")
+        with pytest.raises(StudyAway, match=r"cannot be read now .*; allowed: a database that answers"):
+            made.trials()
 
 
 @pytest.mark.slow

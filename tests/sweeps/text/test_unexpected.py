@@ -5,10 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from ray.exceptions import ActorDiedError
+from ray.exceptions import ActorDiedError, RayTaskError
 
 from sweeps.commands import app as cli
 from tests.conftest import Command
+from trainables.workers.client import SHORT_OF_MEMORY
 
 
 @pytest.fixture
@@ -53,8 +54,22 @@ def test_a_process_of_ray_that_died_is_no_bug(
     code, _, err = command("list")
     assert code == 1
     assert len(err.splitlines()) == 1
-    assert ("a process that it needs died" if "actor" in text else "a machine is short of memory") in err
+    assert ("a process that it needs died" if "actor" in text else SHORT_OF_MEMORY) in err
     assert not log.exists()
+
+
+def test_an_error_of_a_task_is_that_of_its_cause_without_rays_colours(
+    log: Path, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*words: object, **options: object) -> None:
+        text = "\x1b[36mray::look()\x1b[39m (pid=1, ip=127.0.0.1)\nRuntimeError: no nosuch0"
+        raise RayTaskError("look", text, RuntimeError("no nosuch0"), "ray::look", 1, "127.0.0.1").as_instanceof_cause()
+
+    monkeypatch.setattr(cli, "app", broken)
+    _, _, err = command("list")
+    assert "unexpected RuntimeError: no nosuch0; this is a bug" in err
+    assert "ray::look()" in log.read_text()
+    assert "\x1b" not in err + log.read_text()
 
 
 def test_a_password_does_not_get_into_the_log(log: Path, command: Command, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,122 @@
+"""Ray as a sweep starts it."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+import ray
+
+from sweeps.engine.session import connect
+from tests.conftest import TINY_RECIPE
+from tests.support.drivers import below, kill
+from tests.support.ports import free_port
+from tests.support.waiting import wait_for
+
+
+def test_workers_keep_the_memory_of_a_step_and_this_process_has_its_environment_back(ray_cluster: str) -> None:
+    @ray.remote(num_cpus=0)
+    def variables() -> dict[str, str]:
+        return {name: value for name, value in os.environ.items() if name.startswith("MALLOC_")}
+
+    assert ray.get(variables.remote()).items() >= {"MALLOC_MMAP_MAX_": "0", "MALLOC_ARENA_MAX": "1"}.items()
+    assert not [name for name in os.environ if name.startswith("MALLOC_")]
+
+
+def test_what_a_user_says_of_the_allocator_stands(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: dict[str, Any] = {}
+    monkeypatch.setattr("ray.init", lambda **options: seen.update(os.environ))
+    monkeypatch.setenv("MALLOC_ARENA_MAX", "4")
+    connect("local")
+    assert (seen["MALLOC_ARENA_MAX"], seen["MALLOC_MMAP_MAX_"]) == ("4", "0")
+    assert os.environ["MALLOC_ARENA_MAX"] == "4"
+
+
+_HEAD = """
+import sys, ray
+from ray.scripts.scripts import main
+ray.__version__, port = "2.59.0", sys.argv[1]
+sys.argv = ["ray", "start", "--head", f"--port={port}", "--num-cpus=1", "--include-dashboard=false", "--block"]
+main()
+"""
+
+
+@pytest.mark.usefixtures("own_ray")
+def test_a_cluster_of_another_version_is_one_line_with_both(tmp_path: Path) -> None:
+    recipe, log, port = tmp_path / "tiny.yaml", tmp_path / "head.log", free_port()
+    recipe.write_text(TINY_RECIPE)
+    words = ["-m", "dashboards.cli", "run", str(recipe), "--name", "s", "--storage", str(tmp_path / "runs")]
+    # A folder of its own: the head would stand for the cluster of this machine.
+    with TemporaryDirectory(dir="/tmp", ignore_cleanup_errors=True) as folder, log.open("w") as out:
+        own = os.environ | {"RAY_AUTH_MODE": "disabled", "RAY_TMPDIR": folder, "RAY_ADDRESS": f"127.0.0.1:{port}"}
+        head = subprocess.Popen([sys.executable, "-c", _HEAD, str(port)], stdout=out, stderr=out, env=own)
+        try:
+            wait_for(lambda: "Ray runtime started" in log.read_text() or head.poll() is not None)
+            done = subprocess.run([sys.executable, *words], capture_output=True, text=True, check=False, env=own)
+        finally:
+            for pid in (*below(head.pid), head.pid):
+                kill(pid)
+            head.wait()
+    python = platform.python_version()
+    both = f"the cluster runs Ray 2.59.0 on Python {python}, and this is Ray {ray.__version__} on Python {python}"
+    assert done.returncode == 2, done.stderr
+    assert both in done.stderr.splitlines()[-1]
+    assert not (tmp_path / "runs" / "s").exists()
+
+
+_BELOW_UV = """
+import json, subprocess, sys
+if sys.argv[1:] == ["child"]:
+    import ray
+    from ray.experimental.internal_kv import _internal_kv_list
+    from sweeps.engine.session import connect
+    connect("local", num_cpus=1)
+    ran = ray.get(ray.remote(lambda: "ran").remote())
+    print(json.dumps([ran, [key.decode() for key in _internal_kv_list("gcs://")]]))
+else:
+    subprocess.run([sys.argv[1], __file__, "child"], check=True)
+"""
+
+
+@pytest.mark.usefixtures("own_ray")
+def test_no_file_of_the_current_folder_travels_under_uv_run(tmp_path: Path) -> None:
+    """Ray takes a process for `uv run` by its command line."""
+    (tmp_path / "run").write_text(_BELOW_UV)
+    (tmp_path / "private.txt").write_text("turn the heating on")
+    words = ["uv", "run", sys.executable]
+    done = subprocess.run(words, executable=sys.executable, capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert json.loads(done.stdout.splitlines()[-1]) == ["ran", []]
+
+
+_HUNG = """
+import ctypes, signal, sys
+from sweeps.engine import session
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background inherits that it is ignored
+session._START_S = float(sys.argv[1])
+with session._mortal():
+    print("hangs", flush=True)
+    ctypes.PyDLL(None).sleep(60)  # it holds Python's lock, as Ray's start does
+"""
+
+
+@pytest.mark.parametrize(("most", "signals", "code"), [("50", 1, -signal.SIGINT), ("0.5", 0, 1)])
+def test_a_start_of_ray_that_hangs_is_ended_by_ctrl_c_or_after_a_while(most: str, signals: int, code: int) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", _HUNG, most], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as hung:
+        assert hung.stdout is not None
+        assert hung.stdout.readline() == "hangs\n"
+        for _ in range(signals):
+            hung.send_signal(signal.SIGINT)
+        _, said = hung.communicate(timeout=40)
+    assert hung.returncode == code
+    assert ("most recent call first" in said) == (code == 1), "the log shows where it hung"
