@@ -16,7 +16,7 @@ from flask import Response
 
 from dashboards.pareto import parts
 from dashboards.pareto.charts import charts
-from dashboards.pareto.data import Limits, Snapshot, opening_axes
+from dashboards.pareto.data import Limits, PageData, opening_axes
 from dashboards.pareto.guard import guard
 from dashboards.pareto.layout import INDEX, page
 from dashboards.pareto.limits import limits, state
@@ -136,7 +136,7 @@ def _table(app: Dash, source: Source) -> None:
         return parts.table(found, shown, sort["key"], sort["descending"]), where, number == 0, not more
 
 
-def candidates_csv(snapshot: Snapshot) -> str:
+def candidates_csv(snapshot: PageData) -> str:
     """Return a CSV row per candidate: its name, place, settings (named as in `--set`: `edp.C`) and metrics."""
     advised = snapshot.advice().point
     rows = [

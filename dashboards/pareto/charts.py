@@ -10,17 +10,18 @@ from typing import Any
 from dash import ClientsideFunction, Dash, Input, Output, html, no_update
 
 from dashboards.pareto import parts
-from dashboards.pareto.data import METRICS, Candidate, Snapshot, is_categorical
+from dashboards.pareto.data import METRICS, PageData, is_categorical
 from dashboards.pareto.layout import figures_row, figures_table
 from dashboards.pareto.scatter import scatter
 from dashboards.pareto.source import Source
-from dashboards.pareto.style import Figure, blank
+from dashboards.pareto.style import Chart, blank
 from dashboards.pareto.view import is_drawn, view_of
 from edp.spec import UserError
 from sweeps.results.confirmed import seeds_words
+from sweeps.results.front import Candidate
 from sweeps.results.recommendation import leakage_of
 from sweeps.store.sweep import Sweep, all_sweeps
-from sweeps.text.figures import WORTH, epsilon_text
+from sweeps.text.figures import FIGURES, WORTH, deciding_figure, epsilon_text
 
 
 def charts(app: Dash, source: Source) -> None:
@@ -70,7 +71,7 @@ def _scatters(app: Dash, source: Source) -> None:
     shown = {name: Input(name, "data") for name in ("version", "limits", "theme", "narrow")}
     shown["name"] = Input("beside", "value")
 
-    def drawn(found: Snapshot, x: str, y: str, colour: str, *look: Any) -> tuple[Figure, str]:
+    def drawn(found: PageData, x: str, y: str, colour: str, *look: Any) -> tuple[Chart, str]:
         """Return a chart, and sentences on points outside its range and on its colours."""
         most, theme, narrow, name, _ = look
         limits = dict(most)
@@ -109,7 +110,7 @@ def _scatters(app: Dash, source: Source) -> None:
         return figure, words + parts.hint(found.axis(x), found.axis(y))
 
 
-def _options(found: Snapshot) -> tuple[list[dict[str, str]], list[dict[str, str]]]:
+def _options(found: PageData) -> tuple[list[dict[str, str]], list[dict[str, str]]]:
     """Return all quantities as options of an axis, and those that are numbers."""
     axes = found.axes or {a.key: a for a in METRICS}
     every = [{"label": a.label, "value": a.key} for a in axes.values()]
@@ -117,7 +118,7 @@ def _options(found: Snapshot) -> tuple[list[dict[str, str]], list[dict[str, str]
     return every, [option for option in every if not is_categorical(axes[option["value"]], candidates)]
 
 
-def over_epsilon(found: Snapshot) -> str:
+def over_epsilon(found: PageData) -> str:
     """Return a sentence on the candidates that a chart over ε cannot show; "" if it shows all."""
     if not found.candidates:
         return "No trial is complete yet; points appear here as they end."
@@ -145,13 +146,13 @@ def _source(storage: Path, name: str) -> Source:
     return Source(Sweep.existing(storage, name))
 
 
-def beside(source: Source, name: str | None) -> Snapshot | None:
+def beside(source: Source, name: str | None) -> PageData | None:
     """Return the snapshot of the sweep `name`; None if it cannot be read."""
     read = _read(source, name)
     return read and read[1]
 
 
-def _read(source: Source, name: str | None) -> tuple[str, Snapshot] | None:
+def _read(source: Source, name: str | None) -> tuple[str, PageData] | None:
     """Return the version and the snapshot of the sweep `name`; None if it cannot be read."""
     if name is None or name not in others(source):
         return None
@@ -161,7 +162,7 @@ def _read(source: Source, name: str | None) -> tuple[str, Snapshot] | None:
         return None
 
 
-def two_sweeps(one: Snapshot, other: Snapshot) -> html.Div:
+def two_sweeps(one: PageData, other: PageData) -> html.Div:
     """Return a table that compares two sweeps: what they searched, their lowest SER by ε, and their recommendations."""
     rows = [("corpus", *(s.recipe.corpus.name for s in (one, other)))]
     rows += [("model", *(s.recipe.model.kind.upper() for s in (one, other)))]
@@ -169,28 +170,26 @@ def two_sweeps(one: Snapshot, other: Snapshot) -> html.Div:
     for most, _ in WORTH[:-1]:
         rows += [(f"lowest validation SER at ε ≤ {most:g}", *(_lowest(s, most) for s in (one, other)))]
     rows += [("recommended", *(_advised(s) for s in (one, other)))]
-    rows += [("ε of the whole sweep", *(epsilon_text(s.epsilon_of_sweep) for s in (one, other)))]
+    rows += [("ε of the whole sweep", *(s.epsilon_words for s in (one, other)))]
     table = figures_table(("", one.record.name, other.record.name), [figures_row(*row) for row in rows])
     same = one.recipe.corpus == other.recipe.corpus
     warning = "" if same else "The sweeps have different corpora, so their figures can hardly be compared."
     return html.Div([table, html.P(warning, className="note")])
 
 
-def _lowest(snapshot: Snapshot, most: float) -> str:
+def _lowest(snapshot: PageData, most: float) -> str:
     found = [c for c in snapshot.candidates.values() if c.metrics["epsilon"] <= most]
-    return _figure(snapshot, min(found, key=lambda c: c.point.deciding["ser"])) if found else "none"
+    return _figure(snapshot, min(found, key=lambda c: c.point.selection_figures["ser"])) if found else "none"
 
 
-def _advised(snapshot: Snapshot) -> str:
+def _advised(snapshot: PageData) -> str:
     if (point := snapshot.advice().point) is None:
         return "nothing"
     return f"{_figure(snapshot, snapshot.candidates[point.name])}, ε {epsilon_text(point.metrics['epsilon'])}"
 
 
-def _figure(snapshot: Snapshot, candidate: Candidate) -> str:
-    figures = candidate.point.deciding
-    low, high = figures.get("ser_lower"), figures.get("ser_upper")
-    spread = f" ({low:.1%} – {high:.1%})" if low is not None and high is not None else ""
-    seeds = seeds_words(snapshot.again.get(candidate.key, {}))
-    again = f"; {seeds}" if seeds else ""
-    return f"{candidate.key}: {figures['ser']:.1%}{spread}, test {candidate.metrics['ser']:.1%}{again}"
+def _figure(snapshot: PageData, candidate: Candidate) -> str:
+    metrics, ser = candidate.metrics, deciding_figure(candidate.metrics, "ser")
+    spread = f" ({ends})" if (ends := ser.ends(metrics)) else ""
+    again = f"; {seeds}" if (seeds := seeds_words(snapshot.again.get(candidate.key, {}))) else ""
+    return f"{candidate.key}: {ser.cell(metrics)}{spread}, test {FIGURES['ser'].cell(metrics)}{again}"

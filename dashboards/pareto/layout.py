@@ -10,10 +10,10 @@ from dash import dcc, html
 
 from sweeps.store.picks import MAX_NOTE
 from sweeps.text.columns import HOLLOW
-from sweeps.text.figures import MARK, WORTH
+from sweeps.text.figures import FIGURES, MARK, WORTH
 
-LIMITS = {"epsilon": "ε (honest)", "ser": "SER", "mia_auc": "MIA AUC", "cost": "Worker-seconds"}
-"""Quantities with a slider, and their labels. `cost` is in GPU-seconds if the sweep had GPUs."""
+LIMITS = ("epsilon", "ser", "mia_auc", "cost")
+"""Quantities with a slider. `cost` is in GPU-seconds if the sweep had GPUs."""
 
 _GRAPH: Any = {
     "displaylogo": False,
@@ -60,16 +60,20 @@ def _choice(name: str, label: str, value: str) -> html.Div:
 
 def answer() -> html.Section:
     """Return the card of the recommendation, its reason and the limits."""
+    others = FIGURES["worker_seconds"]
     sliders = [
         _div(
             "limit",
-            html.Label(html.Span(label, id={"type": "limit-name", "key": key}), htmlFor=f"limit-{key}"),
+            html.Label(
+                html.Span(FIGURES.get(key, others).name, id={"type": "limit-name", "key": key}),
+                htmlFor=f"limit-{key}",
+            ),
             html.Output(id={"type": "limit-text", "key": key}, htmlFor=f"limit-{key}"),
             # No `debounce`: with it Dash sets a text selection, which a slider does not have.
             dcc.Input(id=f"limit-{key}", type="range", min=0, max=1, step="any", value=1),
             id={"type": "limit-card", "key": key},
         )
-        for key, label in LIMITS.items()
+        for key in LIMITS
     ]
     remain = html.P(id="remain", role="status", className="note")
     return html.Section(

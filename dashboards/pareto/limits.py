@@ -8,9 +8,10 @@ from typing import Any
 from dash import Dash, Input, Output, State, ctx, no_update
 
 from dashboards.pareto import parts
-from dashboards.pareto.data import Axis, Limits, Snapshot, bounds, cost_key, limit_at, text
+from dashboards.pareto.data import Limits, PageData, bounds, cost_key, limit_at
 from dashboards.pareto.layout import LIMITS
 from dashboards.pareto.source import Source
+from sweeps.text.figures import Figure
 
 
 def state(app: Dash, source: Source) -> None:
@@ -43,13 +44,13 @@ def state(app: Dash, source: Source) -> None:
         name = advice.point.name
         if found.release is not None and not limits:
             return f"The released model: settings of {found.candidates[name].name}", parts.released(found), False, name
-        why = f"{advice.why} It is {found.choice}."
+        why = f"{advice.why} It is {found.choice()}."
         return f"Recommended: {found.candidates[name].name}", why, False, name
 
 
 def limits(app: Dash, source: Source) -> None:
     """Register the callbacks of the sliders, whose ranges grow with the sweep."""
-    names = list(LIMITS)
+    names = LIMITS
 
     @app.callback(
         [Output(f"limit-{name}", prop) for name in names for prop in ("min", "max", "step", "value")],
@@ -77,7 +78,7 @@ def limits(app: Dash, source: Source) -> None:
             # A slider at its end sets no limit, and still sets none when the range grows.
             free = ctx.triggered_id == "reset" or None in (value, end) or float(value) >= float(end)
             settings += [low, high, step, high if free else max(low, min(high, float(value)))]
-            labels.append(axis.label.split(" (")[0] if axis.label != axis.key else LIMITS[name])
+            labels.append(axis.name)
             missing.append(bool(found.axes) and axis.key not in found.axes)
         return settings + labels + missing
 
@@ -99,19 +100,19 @@ def limits(app: Dash, source: Source) -> None:
                 words.append("no limit")
                 continue
             within[axis.key] = limit_at(axis, float(value))
-            words.append(f"≤ {text(axis, within[axis.key])}")
+            words.append(f"≤ {axis.text(within[axis.key])}")
         return [within, *words, parts.remain_line(found, within)]
 
 
-def _limit_axis(snapshot: Snapshot, name: str) -> Axis:
+def _limit_axis(snapshot: PageData, name: str) -> Figure:
     return snapshot.axis(cost_key(snapshot.axes) if name == "cost" else snapshot.chosen_by(name))
 
 
-def _bounds(snapshot: Snapshot, axis: Axis) -> tuple[float, float, float]:
+def _bounds(snapshot: PageData, axis: Figure) -> tuple[float, float, float]:
     return bounds(axis, list(snapshot.candidates.values()))
 
 
-def _linked(link: dict[str, Any], name: str, axis: Axis) -> float | None:
+def _linked(link: dict[str, Any], name: str, axis: Figure) -> float | None:
     """Return the slider position of a limit that the page's address holds; None if it holds no number."""
     try:
         value = float(link.get(name, ""))

@@ -7,20 +7,21 @@ from typing import Any
 
 from dash import html
 
-from dashboards.pareto.data import Axis, Candidate, Limits, Snapshot, cost_key, is_number, text, within
+from dashboards.pareto.data import Limits, PageData, cost_key, is_number, within
 from dashboards.pareto.layout import aria, figures_row, figures_table
 from dashboards.pareto.style import varies
 from dashboards.pareto.view import references
 from sweeps.config.parts import metric_of
 from sweeps.results.confirmed import seeds_words
-from sweeps.text.columns import HOLLOW, HOLLOW_WORDS, tpr_cell
+from sweeps.results.front import Candidate
+from sweeps.text.columns import HOLLOW, HOLLOW_WORDS, TPR
 from sweeps.text.figures import (
+    FIGURES,
+    Figure,
     enumerated,
-    epsilon_text,
     labels_remark,
     noise_read_words,
     permitted_words,
-    points_apart,
     privacy_statement,
     read_text,
     shadow_words,
@@ -34,28 +35,27 @@ _NOT_IN_TABLE = ("mia_auc", *_TPRS, "intent_accuracy", "slot_f1", "epoch")
 _COSTS = ("gpu_seconds", "worker_seconds")
 
 
-def state_line(snapshot: Snapshot) -> str:
+def state_line(snapshot: PageData) -> str:
     """Return the sweep's state, its counts of trials and its ε in one line."""
     if snapshot.problem:
         return f"cannot be read any more; this is its last state: {snapshot.problem}"
     record, recipe = snapshot.record, snapshot.recipe
     counts = ", ".join(f"{n} {state}" for state, n in snapshot.counts.items()) or "no trials yet"
     public, whole = (", which is public", "in all") if snapshot.plan is not None else ("", "of the whole sweep")
-    private = recipe.corpus if snapshot.plan is None else snapshot.plan.recipe.corpus
-    labels = "".join(f", {words}" for words in labels_remark(private))
+    labels = "".join(f", {words}" for words in labels_remark(snapshot.private_corpus))
     return (
         f"{snapshot.state}: {counts} of {record.wanted} trials · {recipe.model.kind.upper()} on {recipe.corpus.name}"
-        f"{public} · ε {whole}: {epsilon_text(snapshot.epsilon_of_sweep)}{labels}"
+        f"{public} · ε {whole}: {snapshot.epsilon_words}{labels}"
     )
 
 
-def released(snapshot: Snapshot) -> list[Any]:
+def released(snapshot: PageData) -> list[Any]:
     """Return the headline as elements, the released model in bold."""
     first, *others = snapshot.headline
     return [html.Strong(first), *(part for line in others for part in (html.Br(), line))]
 
 
-def remain_line(snapshot: Snapshot, limits: Limits) -> str:
+def remain_line(snapshot: PageData, limits: Limits) -> str:
     """Return a sentence that counts the candidates within the limits."""
     found = list(snapshot.candidates.values())
     left = [c for c in found if within(snapshot, c, limits)]
@@ -63,30 +63,30 @@ def remain_line(snapshot: Snapshot, limits: Limits) -> str:
     return f"{len(left)} of {len(found)} remain, {front} of {len(snapshot.front)} Pareto-optimal"
 
 
-def objectives_line(snapshot: Snapshot) -> str:
+def objectives_line(snapshot: PageData) -> str:
     """Return a sentence on the objectives of the front, and on the metrics that have no part in it."""
     keys = [snapshot.chosen_by(metric_of(objective)) for objective in snapshot.recipe.search.objectives]
     names = [snapshot.axis(key).label for key in keys]
     shown = [snapshot.axis(key) for key in map(snapshot.chosen_by, ("ser", "mia_auc", "epsilon"))]
-    others = [axis.label.partition(" (")[0] for axis in shown if axis.key in snapshot.axes and axis.key not in keys]
+    others = [axis.name for axis in shown if axis.key in snapshot.axes and axis.key not in keys]
     alone = " alone" if len(names) == 1 else ""
     rest = f"; {enumerated(others)} {'have' if len(others) > 1 else 'has'} no part in it" if others else ""
     leaks = ". An AUC below 0.5 counts as 0.5" if any("mia_auc" in key for key in keys) else ""
     return f"The front is by {enumerated(names)}{alone}, the lower the better{rest}{leaks}."
 
 
-def outside_line(snapshot: Snapshot, candidate: Candidate, limits: Limits) -> str:
+def outside_line(snapshot: PageData, candidate: Candidate, limits: Limits) -> str:
     """Return a sentence on the limits that exclude a candidate; "" if none does."""
     figures = candidate.metrics | snapshot.again.get(candidate.key, {})
     over = [
-        f"{axis.label} {text(axis, figures.get(axis.key, math.nan))} (limit: {text(axis, most)})"
+        f"{axis.label} {axis.text(figures.get(axis.key, math.nan))} (limit: {axis.text(most)})"
         for axis, most in ((snapshot.axis(name), most) for name, most in limits.items())
         if not figures.get(axis.key, math.inf) <= most
     ]
     return f"{candidate.name} is outside the limits: {enumerated(over)}." if over else ""
 
 
-def colour_line(snapshot: Snapshot, colour: Axis) -> str:
+def colour_line(snapshot: PageData, colour: Figure) -> str:
     """Return a sentence on a chart whose points all have one colour; "" if colours tell them apart."""
     found = [c for c in snapshot.candidates.values() if is_number(c.value(colour.key))]
     if len(found) < 2 or varies(found, colour):
@@ -96,14 +96,14 @@ def colour_line(snapshot: Snapshot, colour: Axis) -> str:
     return f"All points have one colour, since they {alike}. "
 
 
-def lines_line(snapshot: Snapshot, x: Axis, y: Axis) -> str:
+def lines_line(snapshot: PageData, x: Figure, y: Figure) -> str:
     """Return a sentence on the values of a chart's dashed and dotted lines; "" if it has none."""
     found = [(axis, *line) for axis in (x, y) for line in references(snapshot, axis)]
-    lines = [f"{axis.label.partition(' (')[0]} of {name}: {text(axis, value)}" for axis, name, value, _ in found]
+    lines = [f"{axis.name} of {name}: {axis.text(value)}" for axis, name, value, _ in found]
     return f"{'; '.join(lines)}. " if lines else ""
 
 
-def hint(x: Axis, y: Axis) -> str:
+def hint(x: Figure, y: Figure) -> str:
     """Return a sentence that says which corner of the scatter is best."""
     side = {"lower": "left", "higher": "right"}.get(x.better)
     end = {"lower": "Lower", "higher": "Upper"}.get(y.better)
@@ -111,7 +111,7 @@ def hint(x: Axis, y: Axis) -> str:
     return where + "Click a point, or choose a row of the table, to see it."
 
 
-def dominated_note(snapshot: Snapshot, candidate: Candidate) -> str:
+def dominated_note(snapshot: PageData, candidate: Candidate) -> str:
     """Return a sentence on a candidate's place: on the front, dominated, or tied."""
     names = ", ".join(snapshot.candidates[key].name for key in candidate.tied_with)
     if candidate.on_front:
@@ -126,20 +126,20 @@ def dominated_note(snapshot: Snapshot, candidate: Candidate) -> str:
     return f"{words} ~ But {names} leads by no more than noise." if names else words
 
 
-def details(snapshot: Snapshot, candidate: Candidate, run_url: str | None) -> list[Any]:
+def details(snapshot: PageData, candidate: Candidate, run_url: str | None) -> list[Any]:
     """Return the elements that show a configuration, its metrics and its guarantee."""
     spec = candidate.point.spec
     axes = [axis for axis in snapshot.axes.values() if axis.key in candidate.metrics]
-    intervals = {axis.key: found for axis in axes if (found := candidate.interval(axis.key))}
+    intervals = any(candidate.interval(axis.key) for axis in axes)
     rows = []
     for axis in axes:
-        value, ends = candidate.metrics[axis.key], intervals.get(axis.key, ())
-        cells = [text(axis, value)] + ([" – ".join(text(axis, end) for end in ends)] if intervals else [])
-        rows.append(figures_row(axis.short, *cells, _change(axis, value, snapshot.baseline.get(axis.key))))
+        value = candidate.metrics[axis.key]
+        cells = [axis.text(value)] + ([axis.ends(candidate.metrics)] if intervals else [])
+        rows.append(figures_row(axis.head, *cells, axis.change(value, snapshot.baseline.get(axis.key))))
     seeds = seeds_words(snapshot.again.get(candidate.key, {}))
     heads = ["", "measured", *(["95% interval"] if intervals else []), "against SGD"]
     settings = [figures_row("epochs", str(candidate.point.epoch))]
-    settings += [figures_row(name, text(Axis(name, name), value)) for name, value in candidate.params.items()]
+    settings += [figures_row(name, Figure(name, name).text(value)) for name, value in candidate.params.items()]
     return [
         html.P(dominated_note(snapshot, candidate), className="standing"),
         html.P(_statement(snapshot, candidate), className="statement", id="statement"),
@@ -152,12 +152,12 @@ def details(snapshot: Snapshot, candidate: Candidate, run_url: str | None) -> li
     ]
 
 
-def _statement(snapshot: Snapshot, candidate: Candidate) -> list[Any]:
+def _statement(snapshot: PageData, candidate: Candidate) -> list[Any]:
     """Return the guarantee of a configuration, and of a trial on a proxy corpus that of the same settings."""
     edp = candidate.point.spec.edp
     if snapshot.plan is None:
         words = privacy_statement(candidate.metrics, edp, candidate.point.spec.corpus)
-        return [html.Strong("Guarantee: "), f"{words}; {snapshot.choice}"]
+        return [html.Strong("Guarantee: "), f"{words}; {snapshot.choice()}"]
     corpus, public = snapshot.plan.recipe.corpus, snapshot.recipe.corpus.name
     figures = f" The figures below are of the trial on {public}, which is public and costs no ε."
     if snapshot.release is None or snapshot.release.trial != candidate.point.trial:
@@ -169,7 +169,7 @@ def _statement(snapshot: Snapshot, candidate: Candidate) -> list[Any]:
 def _leak_lines(candidate: Candidate, shadow: str) -> list[str]:
     """Return lines on the measured leakage, the attack that measured it, and the bound from the ledger."""
     metrics, lines = candidate.metrics, []
-    if found := tpr_cell(metrics):
+    if found := FIGURES[TPR].cell(metrics):
         lines.append(f"The attack's TPR: {found} FPR, by {shadow_words(shadow)}.")
     if permitted := permitted_words(metrics):
         lines.append(f"{permitted[0].upper()}{permitted[1:]}.")
@@ -178,17 +178,8 @@ def _leak_lines(candidate: Candidate, shadow: str) -> list[str]:
     return lines
 
 
-def _change(axis: Axis, value: float, baseline: float | None) -> str:
-    """Return the difference to the baseline, in percentage points for shares; of a cost, the ratio."""
-    if baseline is None or not is_number(baseline) or not is_number(value) or not axis.better or axis.log:
-        return ""
-    if axis.key in _COSTS:
-        return f"× {value / baseline:.2g}" if baseline else ""
-    return points_apart(value, baseline) if axis.percent else f"{round(value - baseline, 3) + 0.0:+.3f}"
-
-
 def table_members(
-    snapshot: Snapshot, limits: Limits, dominated: bool, key: str | None, descending: bool
+    snapshot: PageData, limits: Limits, dominated: bool, key: str | None, descending: bool
 ) -> list[Candidate]:
     """Return the table's candidates, sorted by `key`; without a key, the front first."""
     found = [c for c in snapshot.candidates.values() if (c.on_front or dominated) and within(snapshot, c, limits)]
@@ -199,7 +190,7 @@ def table_members(
     return numbers + sorted(others, key=lambda c: str(c.value(key)), reverse=descending)
 
 
-def table(snapshot: Snapshot, members: list[Candidate], key: str | None, descending: bool) -> Any:
+def table(snapshot: PageData, members: list[Candidate], key: str | None, descending: bool) -> Any:
     """Return the candidates as a table, which serves keyboards and screen readers in place of the charts.
 
     `assets/page.js` draws it, takes the presses of its buttons, and marks the selected row.
@@ -217,7 +208,7 @@ def table(snapshot: Snapshot, members: list[Candidate], key: str | None, descend
     for axis in columns:
         head = html.Th(
             html.Button(
-                axis.short + (f" {arrow}" if axis.key == key else ""),
+                axis.head + (f" {arrow}" if axis.key == key else ""),
                 id={"type": "head", "key": axis.key},
                 className="plain",
                 title=f"sort by {axis.label}",
@@ -238,7 +229,7 @@ def table(snapshot: Snapshot, members: list[Candidate], key: str | None, descend
         # `value` draws an ε of 0 as 1e-12; the table shows 0.
         cells: list[str] = []
         for axis in columns:
-            cells.append(text(axis, c.metrics.get(axis.key, c.value(axis.key))))
+            cells.append(axis.text(c.metrics.get(axis.key, c.value(axis.key))))
             cells += [read_text(c.metrics)] if read and axis.key == "epsilon" else []
         rows.append(figures_row(button, *cells))
     return figures_table(["configuration", *heads], rows, "members", **aria(describedby="table-key"))

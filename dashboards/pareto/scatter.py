@@ -5,11 +5,11 @@ from __future__ import annotations
 import itertools
 import math
 
-from dashboards.pareto.data import Axis, Candidate, Limits, Snapshot, text, within
+from dashboards.pareto.data import Limits, PageData, within
 from dashboards.pareto.style import (
     SCALES,
     THEMES,
-    Figure,
+    Chart,
     axis_range,
     axis_style,
     base_layout,
@@ -18,8 +18,8 @@ from dashboards.pareto.style import (
     varies,
 )
 from dashboards.pareto.view import drawn_interval, is_drawn, references, view_of
-from sweeps.results.front import clip_modes
-from sweeps.text.figures import WORTH, epsilon_words
+from sweeps.results.front import Candidate, clip_modes
+from sweeps.text.figures import WORTH, Figure, epsilon_words
 
 _INTERVALS = 60
 """The size of the largest front whose intervals are drawn; more intervals would hide each other."""
@@ -33,16 +33,16 @@ _TINTS = ("rgba(56,158,92,0.20)", "rgba(56,158,92,0.09)", "rgba(128,128,128,0.10
 
 
 def scatter(
-    snapshot: Snapshot,
+    snapshot: PageData,
     limits: Limits,
-    x: Axis,
-    y: Axis,
-    colour: Axis,
+    x: Figure,
+    y: Figure,
+    colour: Figure,
     theme: str,
     *,
-    beside: Snapshot | None = None,
+    beside: PageData | None = None,
     narrow: bool = False,
-) -> Figure:
+) -> Chart:
     """Draw all candidates over two quantities, coloured by a third if it varies.
 
     `assets/page.js` marks the selected point, which it finds by its key, since redrawing thousands of points takes
@@ -64,7 +64,7 @@ def scatter(
         traces.append(_points(f"front of {beside.record.name}", others, x, y, colour) | {"marker": marker})
     shapes, lines = _reference_lines(snapshot, x, y, theme)
     xs, ys = (view.values(axis, snapshot, others) for axis in (x, y))
-    notes: list[Figure] = []
+    notes: list[Chart] = []
     if x.key == "epsilon":
         for drawing, found in zip((shapes, notes), _bands(xs, x, theme, narrow), strict=True):
             drawing.extend(found)
@@ -82,7 +82,7 @@ def scatter(
     return {"data": [*traces, *lines], "layout": layout}
 
 
-def _released(snapshot: Snapshot, drawn: list[Candidate], x: Axis, y: Axis, theme: str) -> list[Figure]:
+def _released(snapshot: PageData, drawn: list[Candidate], x: Figure, y: Figure, theme: str) -> list[Chart]:
     """Return an arrow at the settings that the released model has; [] if there is none, or none is drawn."""
     release = snapshot.release
     found = [c for c in drawn if release is not None and (c.point.trial, c.point.last) == (release.trial, True)]
@@ -94,7 +94,7 @@ def _released(snapshot: Snapshot, drawn: list[Candidate], x: Axis, y: Axis, them
     ]
 
 
-def _axis(axis: Axis, drawn: list[Candidate], values: list[float], theme: str, narrow: bool) -> Figure:
+def _axis(axis: Figure, drawn: list[Candidate], values: list[float], theme: str, narrow: bool) -> Chart:
     if any(isinstance(c.value(axis.key), str) for c in drawn):
         return {"type": "category", "title": {"text": axis.label}}
     few = {"tickangle": 0, "nticks": 5} | ({"dtick": decades(values, 4)} if axis.log and not axis.percent else {})
@@ -105,12 +105,12 @@ def _groups(
     drawn: list[Candidate],
     inside: set[str],
     modes: dict[str, str],
-    x: Axis,
-    y: Axis,
-    colour: Axis,
+    x: Figure,
+    y: Figure,
+    colour: Figure,
     theme: str,
     narrow: bool,
-) -> list[Figure]:
+) -> list[Chart]:
     """Return a trace for each group of candidates, and one for the colour bar.
 
     The groups are those outside the limits, the dominated ones and the front, each by clipping mode, and the front's
@@ -137,16 +137,16 @@ def _groups(
     if noisy:
         groups.append(("on the front by MIA within noise alone", noisy, "diamond-open", 11, 0.8))
     many = len(drawn) - len(front) > MANY
-    traces: list[Figure] = []
+    traces: list[Chart] = []
     for name, members, symbol, size, opacity in groups:
-        marker: Figure = {"symbol": symbol, "size": size, "line": {"width": 1.5}}
+        marker: Chart = {"symbol": symbol, "size": size, "line": {"width": 1.5}}
         if symbol == "x-thin-open":
             marker["color"] = t["muted"]
         elif not coloured:
             marker["color"] = SCALES[theme][5]
         else:
             marker |= scale | {"color": [max(known) if (s := shades[c.key]) is None else s for c in members]}
-        bars: Figure = {}
+        bars: Chart = {}
         if symbol in _FRONT:
             marker["line"] = {"width": 1, "color": t["ink"]}
             if len(members) <= _INTERVALS:
@@ -169,7 +169,7 @@ def _groups(
     return traces
 
 
-def _points(name: str, members: list[Candidate], x: Axis, y: Axis, colour: Axis) -> Figure:
+def _points(name: str, members: list[Candidate], x: Figure, y: Figure, colour: Figure) -> Chart:
     """Return a trace of candidates, without its marker."""
     return (
         {"type": "scatter", "mode": "markers", "name": name}
@@ -178,22 +178,22 @@ def _points(name: str, members: list[Candidate], x: Axis, y: Axis, colour: Axis)
     )
 
 
-def _label(candidate: Candidate, axes: list[Axis]) -> str:
+def _label(candidate: Candidate, axes: list[Figure]) -> str:
     """Return the text that a point shows under the pointer: the drawn quantities, its ε and its settings."""
-    lines = [f"{a.label}: {text(a, candidate.value(a.key))}" for a in axes if not a.key.startswith("epsilon")]
+    lines = [f"{a.label}: {a.text(candidate.value(a.key))}" for a in axes if not a.key.startswith("epsilon")]
     lines += epsilon_words(candidate.metrics)
-    params = ", ".join(f"{k} {text(Axis(k, k), v)}" for k, v in candidate.params.items())
+    params = ", ".join(f"{k} {Figure(k, k).text(v)}" for k, v in candidate.params.items())
     note = "Pareto-optimal" if candidate.on_front else "dominated"
     return f"<b>{candidate.name}</b> ({note})<br>" + "<br>".join(lines) + f"<br>{params}"
 
 
-def _intervals(members: list[Candidate], axis: Axis) -> list[tuple[float, float] | None]:
+def _intervals(members: list[Candidate], axis: Figure) -> list[tuple[float, float] | None]:
     """Return the intervals of an axis; [] if it has none."""
     found = [drawn_interval(c, axis) for c in members]
     return found if any(found) else []
 
 
-def _colour_bar(colour: Axis, narrow: bool) -> Figure:
+def _colour_bar(colour: Figure, narrow: bool) -> Chart:
     """Return the colour bar: beside the chart, or above it on a narrow screen."""
     above = {"orientation": "h", "x": 0.5, "y": 1.08, "yanchor": "bottom", "thickness": 10, "nticks": 5}
     title = {"text": f"log10 {colour.label}" if colour.log else colour.label, "side": "top" if narrow else "right"}
@@ -201,7 +201,7 @@ def _colour_bar(colour: Axis, narrow: bool) -> Figure:
     return {"title": title, "outlinewidth": 0, "tickformat": ".3~p" if colour.percent else ""} | place
 
 
-def _error_bars(members: list[Candidate], axis: Axis, colour: str) -> Figure:
+def _error_bars(members: list[Candidate], axis: Figure, colour: str) -> Chart:
     """Return the 95 % intervals as error bars; hide them if no candidate has one."""
     ends = [drawn_interval(c, axis) or (c.value(axis.key),) * 2 for c in members]
     if all(low == high for low, high in ends):
@@ -217,12 +217,12 @@ def _error_bars(members: list[Candidate], axis: Axis, colour: str) -> Figure:
     }
 
 
-def _bands(values: list[float], x: Axis, theme: str, narrow: bool) -> tuple[list[Figure], list[Figure]]:
+def _bands(values: list[float], x: Figure, theme: str, narrow: bool) -> tuple[list[Chart], list[Chart]]:
     """Return shapes that shade the tiers of ε behind the points, and their labels."""
     low, high = axis_range(x, values)
     tiers = [*((math.log10(top), words) for top, words in WORTH), (math.inf, "no formal guarantee")]
-    shapes: list[Figure] = []
-    notes: list[Figure] = []
+    shapes: list[Chart] = []
+    notes: list[Chart] = []
     start = -math.inf
     for (top, words), tint in zip(tiers, _TINTS, strict=True):
         left, right = max(low, start), min(high, top)
@@ -242,13 +242,13 @@ def _bands(values: list[float], x: Axis, theme: str, narrow: bool) -> tuple[list
     return shapes, notes
 
 
-def _reference_lines(snapshot: Snapshot, x: Axis, y: Axis, theme: str) -> tuple[list[Figure], list[Figure]]:
+def _reference_lines(snapshot: PageData, x: Figure, y: Figure, theme: str) -> tuple[list[Chart], list[Chart]]:
     """Return dashed lines at the SGD baseline, dotted ones at an attack that guesses, and a trace of each.
 
     The traces are empty. They put the lines' names into the legend, where they cover no point.
     """
-    shapes: list[Figure] = []
-    looks: dict[str, Figure] = {}
+    shapes: list[Chart] = []
+    looks: dict[str, Chart] = {}
     for axis, along, across in ((x, "x", "y"), (y, "y", "x")):
         for name, value, dash in references(snapshot, axis):
             looks[name] = {"dash": dash, "width": 1.5, "color": THEMES[theme]["muted"]}

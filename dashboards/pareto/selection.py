@@ -10,13 +10,15 @@ from dash import ClientsideFunction, Dash, Input, Output, State, ctx, html, no_u
 from flask import abort
 
 from dashboards.pareto import detail, parts
-from dashboards.pareto.data import Candidate, Limits
+from dashboards.pareto.data import Limits
 from dashboards.pareto.detail import side_by_side
 from dashboards.pareto.guard import same
 from dashboards.pareto.source import Source
 from dashboards.pareto.style import blank
 from edp.spec import UserError
 from sweeps.registry.pick import Wanted, is_pick, keep, objection
+from sweeps.results.front import Candidate
+from sweeps.results.snapshot import Snapshot
 from sweeps.store.picks import NOTES, read_notes, write_note
 from sweeps.store.storage import train_line
 from sweeps.store.sweep import Sweep
@@ -219,14 +221,15 @@ def picking(app: Dash, source: Source, output: Path, tracking_uri: str | None, t
             abort(403)
         point = _candidate(source, selected).point
         name = (model_name or "").strip()
-        question, against = [selected, name], objection(source.sweep, point)
+        found = Snapshot(source.sweep)
+        question, against = [selected, name], objection(found, point)
         try:
             file = free_file(source.sweep, output)
             again = is_pick(source.sweep, file)  # overwriting an earlier pick loses nothing: it can be repeated
             wanted = Wanted(file, name or None, force=again, tracking_uri=tracking_uri)
             if name and against and asked != question:
                 return f"{against[0].upper()}{against[1:]}. Pick again to register it nevertheless.", question
-            model = keep(source.sweep, point, "A person chose it on the page.", wanted)
+            model = keep(found, point, "A person chose it on the page.", wanted)
         except UserError as error:
             return str(error), None
         words = f"Picked trial {point.trial} after epoch {point.epoch}: wrote {file}."

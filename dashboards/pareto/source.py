@@ -6,7 +6,6 @@ import math
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -14,7 +13,7 @@ from mlflow.exceptions import MlflowException
 from mlflow.tracking import MlflowClient
 from sqlalchemy.exc import SQLAlchemyError
 
-from dashboards.pareto.data import Snapshot, snapshot
+from dashboards.pareto.data import PageData, snapshot
 from edp.spec import UserError
 from sweeps.store.journal import CONFIRM
 from sweeps.store.picks import NOTES, ORIGIN
@@ -47,9 +46,9 @@ class Source:
         self.sweep = sweep
         self._seconds, self._lock = seconds, threading.Lock()
         self._read_at, self._stamp = -math.inf, ""
-        self._kept: Snapshot | None = None
+        self._kept: PageData | None = None
         self._experiment: str | None = None
-        self._computed: tuple[Snapshot | None, dict[Any, Any]] = (None, {})
+        self._computed: tuple[PageData | None, dict[Any, Any]] = (None, {})
 
     def _stamp_now(self) -> str:
         folder = self.sweep.folder
@@ -63,7 +62,7 @@ class Source:
         whole = files[1].is_file()
         return stamp if whole else f"{stamp} {time.monotonic():.0f}"
 
-    def read(self) -> tuple[str, Snapshot]:
+    def read(self) -> tuple[str, PageData]:
         """Return a version that changes when the sweep does, and the sweep's snapshot.
 
         Raises:
@@ -90,13 +89,13 @@ class Source:
         found: Found = kept[function, words]
         return found
 
-    def _snapshot(self, before: Snapshot | None) -> Snapshot:
+    def _snapshot(self, before: PageData | None) -> PageData:
         try:
             return snapshot(self.sweep)
         except UserError as error:
             if before is None:
                 raise
-            return replace(before, problem=str(error))
+            return before.changed(problem=str(error))
 
     def run_page(self, mlflow: str, run_id: str | None, tracking_uri: str | None = None) -> str:
         """Return the address of a run in the MLflow UI at `mlflow`; `mlflow` itself if the store does not answer."""

@@ -8,10 +8,12 @@ from typing import Any
 
 from plotly.colors import sample_colorscale
 
-from dashboards.pareto.data import Axis, Candidate, is_number
-from sweeps.results.front import difference
+from dashboards.pareto.data import is_number
+from sweeps.results.front import Candidate
+from sweeps.text.figures import Figure
+from trainables.records.pareto import difference
 
-Figure = dict[str, Any]
+Chart = dict[str, Any]
 
 THEMES = {
     "light": {"paper": "#ffffff", "ink": "#1f2933", "muted": "#7b8794", "grid": "#e4e7eb", "accent": "#b91c5c"},
@@ -24,7 +26,7 @@ SCALES = {
 """Viridis by theme, without the end that is too close to the background."""
 
 
-def base_layout(theme: str, **more: Any) -> Figure:
+def base_layout(theme: str, **more: Any) -> Chart:
     """Return the layout that all charts share, in a theme's colours."""
     t = THEMES[theme]
     return {
@@ -38,7 +40,7 @@ def base_layout(theme: str, **more: Any) -> Figure:
     } | more
 
 
-def axis_style(axis: Axis, theme: str, values: list[float], **more: Any) -> Figure:
+def axis_style(axis: Figure, theme: str, values: list[float], **more: Any) -> Chart:
     """Return the style of an axis whose quantity takes `values`."""
     t = THEMES[theme]
     return {
@@ -55,7 +57,7 @@ def axis_style(axis: Axis, theme: str, values: list[float], **more: Any) -> Figu
     } | more
 
 
-def _log_tick(axis: Axis, values: list[float]) -> int | str:
+def _log_tick(axis: Figure, values: list[float]) -> int | str:
     """Return the step between ticks of a logarithmic axis: powers of ten, or 1, 2 and 5 for shares."""
     return "D2" if axis.percent else decades(values)
 
@@ -66,7 +68,7 @@ def decades(values: list[float], most: int = 8) -> int:
     return max(1, math.ceil((max(logs) - min(logs)) / most))
 
 
-def axis_range(axis: Axis, values: list[float]) -> list[float]:
+def axis_range(axis: Figure, values: list[float]) -> list[float]:
     """Return the values' range with a margin; in log10 for a logarithmic axis."""
     found = [math.log10(v) if axis.log else v for v in values if is_number(v) and (v > 0 or not axis.log)] or [0.0, 1.0]
     low, high = min(found), max(found)
@@ -74,7 +76,7 @@ def axis_range(axis: Axis, values: list[float]) -> list[float]:
     return [low - room, high + room]
 
 
-def shade_of(candidate: Candidate, axis: Axis) -> float | None:
+def shade_of(candidate: Candidate, axis: Figure) -> float | None:
     """Return the number that sets a candidate's colour, in log10 for a logarithmic axis; None if it has no value."""
     value = candidate.value(axis.key)
     if not is_number(value) or (axis.log and value <= 0):
@@ -82,7 +84,7 @@ def shade_of(candidate: Candidate, axis: Axis) -> float | None:
     return math.log10(value) if axis.log else float(value)
 
 
-def varies(found: list[Candidate], axis: Axis) -> bool:
+def varies(found: list[Candidate], axis: Figure) -> bool:
     """Return True if colours tell candidates apart.
 
     They do not if every z0 was solved for one target ε. They do not either if the largest and the smallest value of a
@@ -94,14 +96,15 @@ def varies(found: list[Candidate], axis: Axis) -> bool:
         return False
     least, most = members[0], members[-1]
     gap = shades[most.key] - shades[least.key]
-    if least.interval(axis.key) is None or most.interval(axis.key) is None or gap == 0:
+    of_most, of_least = most.interval(axis.key), least.interval(axis.key)
+    if of_least is None or of_most is None or gap == 0:
         return gap > (0.01 if axis.log else 0.0)
     normal, pairs = NormalDist(), len(members) * (len(members) - 1) / 2
     wider = normal.inv_cdf(1 - 0.025 / pairs) / normal.inv_cdf(0.975)
-    return gap > wider * (gap - difference(most.metrics, least.metrics, axis.key)[0])
+    return gap > wider * (gap - difference(most.value(axis.key), of_most, least.value(axis.key), of_least)[0])
 
 
-def blank(theme: str) -> Figure:
+def blank(theme: str) -> Chart:
     """Return an empty chart."""
     colour = THEMES[theme]["paper"]
     nothing = {"xaxis": {"visible": False}, "yaxis": {"visible": False}}

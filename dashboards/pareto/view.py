@@ -6,8 +6,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from dashboards.pareto.data import Axis, Candidate, Limits, Snapshot, is_number, within
-from sweeps.text.figures import MEANINGFUL, NO_GUARANTEE
+from dashboards.pareto.data import Limits, PageData, is_number, within
+from sweeps.results.front import Candidate
+from sweeps.text.figures import MEANINGFUL, NO_GUARANTEE, Figure
 from trainables.records.pareto import GUESSING
 
 _DECADE = 10.0
@@ -22,12 +23,12 @@ _RARE = 10
 class View:
     """Two axes as they are drawn, the candidates that can be drawn, and those among them outside the opening range."""
 
-    x: Axis
-    y: Axis
+    x: Figure
+    y: Figure
     drawn: list[Candidate]
     outside: list[Candidate]
 
-    def values(self, axis: Axis, snapshot: Snapshot, others: Sequence[Candidate] = ()) -> list[float]:
+    def values(self, axis: Figure, snapshot: PageData, others: Sequence[Candidate] = ()) -> list[float]:
         """Return the values that the opening range of an axis must hold."""
         out = {candidate.key for candidate in self.outside}  # another sweep's candidates may have the same keys
         return _values(axis, [c for c in self.drawn if c.key not in out] + [*others], snapshot)
@@ -41,7 +42,7 @@ class View:
         return f"{few} outside the range that is shown: a double click in the chart shows all. "
 
 
-def view_of(snapshot: Snapshot, x: Axis, y: Axis, limits: Limits) -> View:
+def view_of(snapshot: PageData, x: Figure, y: Figure, limits: Limits) -> View:
     """Return the view of all candidates over two quantities. It holds the recommendation within the limits."""
     every = list(snapshot.candidates.values())
     x, y = (scaled(axis, every) for axis in (x, y))
@@ -52,14 +53,14 @@ def view_of(snapshot: Snapshot, x: Axis, y: Axis, limits: Limits) -> View:
     return View(x, y, drawn, [c for c in drawn if c.key in out and (advised is None or c.key != advised.name)])
 
 
-def scaled(axis: Axis, found: Sequence[Candidate]) -> Axis:
+def scaled(axis: Figure, found: Sequence[Candidate]) -> Figure:
     """Return the axis, logarithmic if it is an SER that varies by a factor of ten or more."""
     values = [c.value(axis.key) for c in found if is_number(c.value(axis.key))]
     wide = bool(values) and min(values) > 0 and max(values) >= _DECADE * min(values)
     return replace(axis, log=True) if axis.key in ("valid_ser", "ser") and wide else axis
 
 
-def _outliers(axis: Axis, drawn: Sequence[Candidate], snapshot: Snapshot, useful: bool) -> list[Candidate]:
+def _outliers(axis: Figure, drawn: Sequence[Candidate], snapshot: PageData, useful: bool) -> list[Candidate]:
     """Return the candidates that an opening range leaves out.
 
     Of ε, those without a guarantee, if some candidate within the limits has one (`useful`). Of other quantities, a few
@@ -87,7 +88,7 @@ def _outliers(axis: Axis, drawn: Sequence[Candidate], snapshot: Snapshot, useful
     return []
 
 
-def _values(axis: Axis, found: Sequence[Candidate], snapshot: Snapshot) -> list[float]:
+def _values(axis: Figure, found: Sequence[Candidate], snapshot: PageData) -> list[float]:
     """Return the values of candidates, the front's intervals, and the reference lines of an axis."""
     values = [float(value) for c in found if is_number(value := c.value(axis.key))]
     values += [end for c in found if c.on_front for end in drawn_interval(c, axis) or ()]
@@ -95,7 +96,7 @@ def _values(axis: Axis, found: Sequence[Candidate], snapshot: Snapshot) -> list[
     return values + ([1.0, MEANINGFUL] if axis.key == "epsilon" else [])
 
 
-def references(snapshot: Snapshot, axis: Axis) -> list[tuple[str, float, str]]:
+def references(snapshot: PageData, axis: Figure) -> list[tuple[str, float, str]]:
     """Return the name, the value and the dash of each reference line: SGD, the schema alone, an attack that guesses."""
     found = (
         ("SGD, without privacy", snapshot.baseline.get(axis.key), "dash"),
@@ -105,7 +106,7 @@ def references(snapshot: Snapshot, axis: Axis) -> list[tuple[str, float, str]]:
     return [(name, v, dash) for name, v, dash in found if is_number(v) and (v > 0 or not axis.log)]
 
 
-def drawn_interval(candidate: Candidate, axis: Axis) -> tuple[float, float] | None:
+def drawn_interval(candidate: Candidate, axis: Figure) -> tuple[float, float] | None:
     """Return a metric's interval as an axis can show it: above 0 on a logarithmic one. None without an interval."""
     ends, value = candidate.interval(axis.key), candidate.value(axis.key)
     if ends is None or not axis.log or ends[0] > 0:
@@ -113,7 +114,7 @@ def drawn_interval(candidate: Candidate, axis: Axis) -> tuple[float, float] | No
     return value / math.sqrt(_DECADE), ends[1]
 
 
-def is_drawn(candidate: Candidate, axis: Axis) -> bool:
+def is_drawn(candidate: Candidate, axis: Figure) -> bool:
     """Return True if a candidate has a value that the axis can show."""
     value = candidate.value(axis.key)
     return isinstance(value, str) or (is_number(value) and (value > 0 or not axis.log))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import matplotlib as mpl
@@ -15,54 +14,43 @@ from sweeps.results.confirmed import DECIDE, next_training, over_seeds
 from sweeps.results.front_figure import STYLE, svg
 from sweeps.store.prepared import Prepared
 from sweeps.store.records import ConfirmedRun, Point
-from sweeps.text.figures import compared_words, shadow_words
+from sweeps.text.figures import compared_words, deciding_figure, shadow_words
 from trainables.config import TrialSpec
 from trainables.measure.attacks import Evidence, colour_of, every_attack
 from trainables.measure.attacks.roc import AttackResult, run_attacks
 from trainables.measure.attacks.shadow import PUBLIC_SHADOW, load_attack
 from trainables.records.files import read_json, reading
-from trainables.records.pareto import deciding
 
 _DASHES = ("-", "--", "-.", ":")
 
 
 def survived(point: Point, runs: list[ConfirmedRun]) -> str:
     """Compare a point's SER with trainings on new seeds, in a sentence; "" if there are none."""
-    trainings = [figures for run in runs if "ser" in (figures := deciding(run.metrics))]
+    ser = deciding_figure(point.metrics, "ser")
+    trainings = [run.metrics for run in runs if ser.key in run.metrics]
     if not trainings:
         return ""
     if len(trainings) < DECIDE:
         few = f"{len(trainings)} new seed{'s are' if len(trainings) > 1 else ' is'} too few to judge"
         return f"{few}; {DECIDE} or more are needed."
-    mean, ser = over_seeds(trainings, "ser"), point.deciding["ser"]
+    mean, found = over_seeds(trainings, ser.key), point.metrics[ser.key]
     words = (
-        f"Over {len(trainings)} new seeds its validation SER is {mean.mean:.1%}, 95 % interval for "
-        f"seeds and utterances {mean.lower:.1%} to {mean.upper:.1%}. "
+        f"Over {len(trainings)} new seeds its validation SER is {ser.text(mean.mean)}, 95 % interval for "
+        f"seeds and utterances {ser.text(mean.lower)} to {ser.text(mean.upper)}. The sweep's {ser.text(found)} is"
     )
     # The sweep's value is a single training on the same utterances, so it is compared with other single trainings.
-    lower, upper = next_training([figures["ser"] for figures in trainings])
-    interval = f"the interval of one more training, {lower:.1%} to {upper:.1%}"
-    if ser < lower:
-        return f"{words}The sweep's {ser:.1%} is below {interval}: it was partly luck, and the mean is to be expected."
-    if ser > upper:
-        return f"{words}The sweep's {ser:.1%} is above {interval}: the configuration is better than it looked."
-    return f"{words}The sweep's {ser:.1%} is within {interval}: the new seeds confirm it."
-
-
-@dataclass(frozen=True)
-class Curve:
-    """An attack's ROC: rates (n,), both rising. The FPR is a share of `non_members`."""
-
-    name: str
-    auc: float
-    non_members: int
-    fpr: Sequence[float]
-    tpr: Sequence[float]
+    lower, upper = next_training([metrics[ser.key] for metrics in trainings])
+    interval = f"the interval of one more training, {ser.text(lower)} to {ser.text(upper)}"
+    if found < lower:
+        return f"{words} below {interval}: it was partly luck, and the mean is to be expected."
+    if found > upper:
+        return f"{words} above {interval}: the configuration is better than it looked."
+    return f"{words} within {interval}: the new seeds confirm it."
 
 
 def attacks_of(
     point: Point, prepared: Prepared | None, spec: TrialSpec
-) -> tuple[list[dict[str, Any]], list[Curve], str]:
+) -> tuple[list[dict[str, Any]], list[AttackResult], str]:
     """Return the documents of attacks on a point's model, their curves, and the models that they compared it with.
 
     The attacks are those of `edp-sweep attack`, or else the sweep's own. The document of a registered attack also has
@@ -72,10 +60,9 @@ def attacks_of(
         BrokenFile: for a file that is incomplete.
     """
     found, compared = _found(point, prepared, f"compared with {shadow_words(spec.shadow.corpus.name)}")
-    curves = [Curve(one.name, one.auc, one.non_members, one.fpr, one.tpr) for one in found]
     finds = {attack.name: attack.finds for attack in every_attack()}
     documents = [one.document() | {"finds": finds.get(one.name)} for one in found]
-    return documents, curves, f"{compared[0].upper()}{compared[1:]}."
+    return documents, found, f"{compared[0].upper()}{compared[1:]}."
 
 
 def _found(point: Point, prepared: Prepared | None, compared: str) -> tuple[list[AttackResult], str]:
@@ -95,7 +82,7 @@ def _found(point: Point, prepared: Prepared | None, compared: str) -> tuple[list
         return run_attacks(evidence, [PUBLIC_SHADOW]), compared
 
 
-def logarithmic(curves: Sequence[Curve]) -> tuple[float, list[list[tuple[float, float]]]]:
+def logarithmic(curves: Sequence[AttackResult]) -> tuple[float, list[list[tuple[float, float]]]]:
     """Return the left edge of logarithmic axes and each curve's points there.
 
     Members found before the first false positive are drawn at the edge, since 0 has no logarithm.
@@ -104,7 +91,7 @@ def logarithmic(curves: Sequence[Curve]) -> tuple[float, list[list[tuple[float, 
     return least, [[(max(f, least), t) for f, t in zip(curve.fpr, curve.tpr, strict=True) if t > 0] for curve in curves]
 
 
-def roc_svg(curves: Sequence[Curve]) -> str:
+def roc_svg(curves: Sequence[AttackResult]) -> str:
     """Draw ROC curves on linear axes, and on logarithmic axes, which show the region of rare false positives."""
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(7.0, 3.3), layout="constrained")

@@ -27,30 +27,29 @@ from sweeps.config.loading import recipe_text
 from sweeps.config.recipe import Recipe
 from sweeps.registry.card import NEIGHBOURS, privacy_tags
 from sweeps.results.account import accounts
-from sweeps.results.confirmed import comparable, confirmed_runs, new_seeds, seeds_words
-from sweeps.results.cost import epsilon_of_sweep, epsilon_user_of_sweep, known, unknown_ledgers, what_counts
-from sweeps.results.front import hollow, pareto_front, tie_lines, ties
+from sweeps.results.confirmed import seeds_words
+from sweeps.results.cost import known
+from sweeps.results.front import tie_lines
 from sweeps.results.front_figure import front_svg
 from sweeps.results.headline import headline
-from sweeps.results.recommendation import leakage_of, recommended
-from sweeps.store.plans import Plan, plan_of, private_corpus, released
+from sweeps.results.recommendation import leakage_of
+from sweeps.results.snapshot import Snapshot
 from sweeps.store.prepared import Prepared, locate
 from sweeps.store.records import Point, TrialRecord
 from sweeps.store.sweep import Sweep
-from sweeps.text.columns import HOLLOW, HOLLOW_WORDS, TPR, tpr_cell
+from sweeps.text.columns import HOLLOW, HOLLOW_WORDS, TPR, model_cells, model_heads
 from sweeps.text.figures import (
+    FIGURES,
     NO_GUARANTEE,
+    deciding_figure,
     ends_early,
-    epsilon_cell,
     epsilon_text,
     noise_read_words,
     params_text,
     permitted_words,
-    points_apart,
     read_text,
     shadow_words,
     tpr_text,
-    user_cell,
     utility_words,
 )
 from sweeps.text.paths import check_output, output
@@ -60,7 +59,6 @@ from trainables.config import BERTSpec, CLCSpec, CorpusSpec, TrialSpec
 from trainables.corpora import is_generated
 from trainables.features.encoded_corpus import EncodedCorpus
 from trainables.records.files import atomic_write, read_json_if_any, reading
-from trainables.records.pareto import Metrics, deciding
 
 Verify = Callable[[TrialSpec], dict[str, Any] | None]
 _VERIFIED = "verified.json"
@@ -84,12 +82,10 @@ def write_report(
         UserError: if there is nothing to report, or the file cannot be written.
     """
     check_output(path)
-    recipe, trials = sweep.recipe, sweep.trials()
-    front = pareto_front(trials, recipe.search.objectives, recipe.search.limits)
-    if not front:
+    found = Snapshot(sweep)
+    if not found.pareto:
         raise UserError(f"name = {sweep.name!r} has no complete trial yet; allowed: a sweep with a front")
-    plan, release = plan_of(sweep), released(sweep)
-    if plan is not None and release is None:
+    if found.plan is not None and found.release is None:
         raise UserError(f"name = {sweep.name!r}: nothing is released yet; go on with: {sweep.command('resume')}")
     tracker = Tracker(
         tracking_uri or sweep.record.tracking_uri,
@@ -97,13 +93,13 @@ def write_report(
         sweep.folder.parent / "mlflow-artifacts",
         new=False,
     )
-    served = served_models(sweep, tracker)
-    subject = subject_of(sweep, served)
+    served = served_models(found, tracker)
+    subject = subject_of(found, served)
     kept = subject.model.folder / _VERIFIED
-    if verify is not None and (anew or not kept.is_file()) and (found := verify(subject.spec)) is not None:
+    if verify is not None and (anew or not kept.is_file()) and (checked := verify(subject.spec)) is not None:
         with atomic_write(kept) as partial:
-            partial.write_text(json.dumps(found, indent=1))
-    page = _template().render(**_facts(sweep, trials, front, subject, served, tracker))
+            partial.write_text(json.dumps(checked, indent=1))
+    page = _template().render(**_facts(found, subject, served, tracker))
     with output(path) as file:
         file.write(page)
     return subject.model
@@ -118,81 +114,64 @@ def _template() -> Any:
         lstrip_blocks=True,
     )
     environment.filters |= {
+        "cells": model_cells,
         "epsilon": epsilon_text,
-        "cell": epsilon_cell,
-        "percent": "{:.1%}".format,
-        "utility": utility_words,
-        "share": "{:.3f}".format,
-        "read": read_text,
         "noise_read": noise_read_words,
-        "user": user_cell,
-        "tpr": tpr_text,
-        "tpr_cell": tpr_cell,
         "params": params_text,
+        "read": read_text,
+        "tpr": tpr_text,
+        "utility": utility_words,
     }
+    environment.globals |= {"figures": FIGURES, "deciding_figure": deciding_figure}
     return environment.get_template("report.html")
 
 
-def _facts(
-    sweep: Sweep,
-    trials: list[TrialRecord],
-    front: list[Point],
-    subject: Subject,
-    served: list[Served],
-    tracker: Tracker,
-) -> dict[str, Any]:
+def _facts(found: Snapshot, subject: Subject, served: list[Served], tracker: Tracker) -> dict[str, Any]:
     """Return the variables of the template."""
-    recipe, plan = sweep.recipe, plan_of(sweep)
-    baseline, objectives = sweep.record.baseline or {}, recipe.search.objectives
-    points = [point for trial in trials for point in trial.points]
+    sweep, recipe, plan, points = found.sweep, found.recipe, found.plan, found.points
+    baseline, objectives = found.baseline, recipe.search.objectives
     ringed = next((point for point in points if point.name == subject.settings.name), subject.settings)
-    again = comparable(sweep, trials)
-    tied, noisy = ties(trials, front, objectives, again), hollow(front, objectives, again)
-    cost = epsilon_of_sweep(sweep, trials)
+    noisy = {one.key for one in found.front if one.hollow}
+    models = [*(one.metrics for one in found.front), subject.model.metrics]
     return {
         "sweep": sweep,
-        "record": sweep.record,
+        "record": found.record,
         "recipe": recipe if plan is None else plan.recipe,
         "proxy": recipe.corpus.name if plan is not None else None,
         "objectives": objectives,
-        "headline": headline(sweep, trials),
+        "headline": headline(found),
         "now": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         "subject": subject,
         "pick": subject.pick,
         "served": served,
         "confirm": sweep.command("confirm"),
-        "rule": recommended(sweep),
-        "plain": deciding(baseline),
-        "front": [
-            _row(point, baseline, tied, new_seeds(sweep, point)) | {"noisy": point.name in noisy}
-            for point in sorted(front, key=lambda point: point.name in noisy)
-        ],
+        "rule": found.recommended(),
+        "front": [{"candidate": one, "seeds": seeds_words(found.new_seeds(one.point))} for one in found.front],
         "baseline": baseline,
-        "schema_only": sweep.record.schema_only or {},
-        "tied": tie_lines(tied, {point.name for point in front}),
-        "figure": Markup(front_svg(points, front, ("ser", leakage_of(recipe)), baseline, ringed, noisy)),
+        "schema_only": found.schema_only,
+        "tied": tie_lines(found.candidates),
+        "figure": Markup(front_svg(points, found.pareto, ("ser", leakage_of(recipe)), baseline, ringed, noisy)),
         "hollow": HOLLOW,
         "hollow_words": HOLLOW_WORDS,
         "rare": TPR in objectives,
         "models": len(points),
-        "users": any("epsilon_user" in point.metrics for point in (*front, subject.model)),
-        "audits": any("epsilon_read" in point.metrics for point in front),
-        "counts": {s: sum(t.state == s for t in trials) for s in ("complete", "stopped", "failed", "refused")},
+        "heads": [head for head in model_heads(models) if head.startswith("ε")],
+        "counts": {state: n for state, n in found.counts.items() if state not in ("running", "interrupted")},
         "searched": ", ".join(recipe.dimensions),
-        "cost_of_sweep_to_a_user": epsilon_user_of_sweep(sweep, trials),
-        "cost_of_sweep": math.nan if cost is None else cost,
-        "unknown": unknown_ledgers(sweep, trials),
-        "counted": what_counts(sweep),
-        "account": _account(sweep, subject.model.metrics["delta"]),
-        "costs": _costs(trials, baseline),
+        "cost_of_sweep_to_a_user": found.epsilon_user,
+        "cost_of_sweep": found.epsilon_words,
+        "unknown": found.lost,
+        "counted": found.counted,
+        "account": _account(found, subject.model.metrics["delta"]),
+        "costs": _costs(found.trials, baseline),
         "source": recipe_text(recipe if plan is None else plan.recipe),
-        **_about_subject(sweep, recipe, plan, subject, epsilon_text(math.nan if cost is None else cost), tracker),
+        **_about_subject(found, subject, tracker),
     }
 
 
-def _account(sweep: Sweep, delta: float) -> dict[str, Any]:
+def _account(sweep: Snapshot, delta: float) -> dict[str, Any]:
     """Return the ε of everything in the storage folder that was trained on the sweep's private corpus."""
-    (found,) = accounts(sweep.folder.parent, private_corpus(sweep))
+    (found,) = accounts(sweep.sweep.folder.parent, sweep.private_corpus)
     return {
         "epsilon": found.everything(delta) or (None if found.uncounted else 0.0),
         "user": found.everything_user(delta) if found.unit != "user" else None,
@@ -202,18 +181,16 @@ def _account(sweep: Sweep, delta: float) -> dict[str, Any]:
     }
 
 
-def _about_subject(
-    sweep: Sweep, recipe: Recipe, plan: Plan | None, subject: Subject, cost: str, tracker: Tracker
-) -> dict[str, Any]:
-    """Return the template's variables that depend on the model; `cost` is the sweep's ε in words."""
-    if plan is not None:
-        recipe = plan.recipe
+def _about_subject(found: Snapshot, subject: Subject, tracker: Tracker) -> dict[str, Any]:
+    """Return the template's variables that depend on the model."""
+    sweep, plan = found.sweep, found.plan
+    recipe = found.recipe if plan is None else plan.recipe
     spec, model = subject.spec, subject.model
     prepared = _prepared(sweep, spec if subject.training else recipe.baseline())
     attacks, curves, compared = attacks_of(model, prepared, spec)
     corpus, versions = _corpus(prepared, recipe.corpus), _versions(tracker, sweep)
-    confirmed = confirmed_runs(sweep, subject.settings)
-    examples = sweep.record.examples if plan is None else plan.examples
+    confirmed = found.confirmed(subject.settings)
+    examples = found.record.examples if plan is None else plan.examples
     splits = subject.trained.trained_on if subject.trained is not None else ("train",)
     if corpus is not None:
         examples = sum(corpus["sizes"][split] for split in splits)
@@ -225,12 +202,12 @@ def _about_subject(
         confirm=sweep.command("confirm"),
         spec=spec,
         chosen=model,
-        baseline=(sweep.record.baseline or {}) if plan is None else {},
+        baseline=found.baseline if plan is None else {},
         examples=examples,
         users=corpus["users"] if corpus else None,
-        cost=cost,
+        cost=found.epsilon_words,
         choice=subject.choice,
-        proxy=sweep.recipe.corpus.name if plan is not None else None,
+        proxy=found.recipe.corpus.name if plan is not None else None,
         verified=verified,
         seeds=len(confirmed),
         attacks=attacks,
@@ -271,36 +248,6 @@ def _clips_in_words(spec: TrialSpec, ledger: Ledger | None) -> str:
     who = "a user" if spec.edp.unit == "user" else "an utterance"
     clips = ledger.entries[0].mechanism.N if ledger is not None and ledger.entries else spec.training.clips
     return f"{clips:,} clipped gradients" if clips is not None else f"one clipped gradient {who}"
-
-
-def _row(point: Point, baseline: dict[str, Any], tied: dict[str, list[str]], again: Metrics) -> dict[str, Any]:
-    metrics, seen = point.metrics, point.deciding
-    return {
-        "name": point.name,
-        "tied": point.name in tied,
-        "metrics": metrics,
-        "seen": seen,
-        "ser": _between(seen, "ser", percent=True),
-        "seeds": seeds_words(again),
-        "test_ser": _between(metrics, "ser", percent=True),
-        "mia": _between(seen, "mia_auc"),
-        "tpr": _between(seen, TPR, percent=True),
-        "tpr_at": tpr_cell(seen),
-        "change": _change(metrics["ser"], baseline.get("ser")),
-        "params": params_text(point.params),
-    }
-
-
-def _between(metrics: dict[str, float], name: str, percent: bool = False) -> str:
-    """Return the 95 % interval of a metric; "" if it has none."""
-    low, high = metrics.get(f"{name}_lower"), metrics.get(f"{name}_upper")
-    if low is None or high is None:
-        return ""
-    return f"{low:.1%} – {high:.1%}" if percent else f"{low:.3f} – {high:.3f}"
-
-
-def _change(value: float, baseline: float | None) -> str:
-    return "" if baseline is None else points_apart(value, baseline)
 
 
 def _prepared(sweep: Sweep, spec: TrialSpec) -> Prepared | None:

@@ -11,10 +11,9 @@ from mlflow.exceptions import MlflowException
 
 from edp.spec import UserError
 from sweeps.config.loading import load_config
-from sweeps.results.cost import choice_of
-from sweeps.results.recommendation import choose, largest_epsilon, named_point, picked_spec, recommended
-from sweeps.store.picks import Origin, Pick, Trained, final_trainings, read_picks, read_trained
-from sweeps.store.plans import released
+from sweeps.results.recommendation import largest_epsilon, picked_spec
+from sweeps.results.snapshot import Snapshot
+from sweeps.store.picks import Origin, Pick, Trained, read_picks, read_trained
 from sweeps.store.records import Point, known_ledger
 from sweeps.store.storage import train_line
 from sweeps.store.sweep import Sweep
@@ -75,7 +74,7 @@ class Subject:
         return f"the settings of {settings}" if self.is_release else settings
 
 
-def subject_of(sweep: Sweep, served: Sequence[Served]) -> Subject:
+def subject_of(found: Snapshot, served: Sequence[Served]) -> Subject:
     """Return the model that a report is about.
 
     This is the champion among the registered versions; else the latest model that a person picked or trained; else the
@@ -85,53 +84,51 @@ def subject_of(sweep: Sweep, served: Sequence[Served]) -> Subject:
         UserError: if the sweep has no complete trial.
     """
     by_uri = {one.uri: one for one in served}
-    found = sorted(_candidates(sweep), key=lambda one: one[0])  # stable: of one second, trainings come last
-    subjects = [replace(subject, served=by_uri.get(uri or "")) for _, uri, subject in found]
+    made = sorted(_candidates(found), key=lambda one: one[0])  # stable: of one second, trainings come last
+    subjects = [replace(subject, served=by_uri.get(uri or "")) for _, uri, subject in made]
     champions = [one for one in subjects if one.served is not None and "champion" in one.served.aliases]
     if subjects:
         last = (champions or subjects)[-1]
         if last.served is not None:
             return replace(last, kind="Served" if champions else "Registered")
         return last
-    if (release := released(sweep)) is not None:
-        return _of_point(sweep, "Released", release)
-    point, _ = choose(sweep, {})
-    return _of_point(sweep, "Recommended" if recommended(sweep).point else "Not recommended, but shown", point)
+    if found.release is not None:
+        return _of_point(found, "Released", found.release)
+    kind = "Recommended" if found.recommended().point else "Not recommended, but shown"
+    return _of_point(found, kind, found.choose()[0])
 
 
-def _candidates(sweep: Sweep) -> list[tuple[str, str | None, Subject]]:
+def _candidates(sweep: Snapshot) -> list[tuple[str, str | None, Subject]]:
     """Return the models that a person picked or trained, each with its time and the URI of its registered version."""
-    release = released(sweep)
+    release, picks = sweep.release, read_picks(sweep.sweep)
     found: list[tuple[str, str | None, Subject]] = []
-    picks = read_picks(sweep)
     for pick in picks:
-        point = _picked(sweep, pick, release)
-        if point is not None:
+        if (point := _picked(sweep, pick)) is not None:
             found.append((pick.at, pick.model, _of_point(sweep, "Picked", point, pick)))
-    for folder, origin in final_trainings(sweep).items():
+    for folder, origin in sweep.final.items():
         trained = read_trained(folder)
         if trained is None or (release is not None and folder == release.folder):
             continue
         try:
-            settings = named_point(sweep, f"{origin.trial}@{origin.epoch}")
+            settings = sweep.named(f"{origin.trial}@{origin.epoch}")
         except UserError:
             continue
         found.append((trained.at, origin.model, _of_training(folder, origin, trained, settings, picks)))
     return found
 
 
-def _picked(sweep: Sweep, pick: Pick, release: Point | None) -> Point | None:
+def _picked(sweep: Snapshot, pick: Pick) -> Point | None:
     """Return the model of a pick; None if its point is gone, or is a trial on a proxy corpus."""
-    if release is not None:
+    if (release := sweep.release) is not None:
         return release if (pick.trial, pick.epoch) == (release.trial, release.epoch) else None
     try:
-        return named_point(sweep, f"{pick.trial}@{pick.epoch}")
+        return sweep.named(f"{pick.trial}@{pick.epoch}")
     except UserError:
         return None
 
 
-def _of_point(sweep: Sweep, kind: str, point: Point, pick: Pick | None = None) -> Subject:
-    choice = choice_of(sweep, pick.limits if pick else ())
+def _of_point(sweep: Snapshot, kind: str, point: Point, pick: Pick | None = None) -> Subject:
+    choice = sweep.choice(pick.limits if pick else ())
     is_release = point.recipe.corpus != sweep.recipe.corpus
     return Subject(kind, point, point, picked_spec(point), choice, is_release, pick)
 
@@ -150,7 +147,7 @@ def _of_training(folder: Path, origin: Origin, trained: Trained, settings: Point
     return Subject("Final training", model, settings, spec, trained.choice, False, pick, folder.name, trained)
 
 
-def served_models(sweep: Sweep, tracker: Tracker) -> list[Served]:
+def served_models(sweep: Snapshot, tracker: Tracker) -> list[Served]:
     """Return the registered versions of picked models and of their final trainings, champions first.
 
     Deleted versions are left out. A version of another run counts as deleted: its number was given again after the
@@ -158,16 +155,16 @@ def served_models(sweep: Sweep, tracker: Tracker) -> list[Served]:
     """
     found: dict[str, str] = {}
     runs: dict[str, str | None] = {}
-    of_trials = {trial.number: trial.run_id for trial in sweep.trials()}
-    release = released(sweep)
+    of_trials = {trial.number: trial.run_id for trial in sweep.trials}
+    release = sweep.release
     if release is not None:
         of_trials[release.trial] = release.run_id
-    for pick in read_picks(sweep):
+    for pick in read_picks(sweep.sweep):
         if pick.model is not None:
             its_own = release is None or pick.trial != release.trial
             found[pick.model] = f"trial {pick.trial} after epoch {pick.epoch}" if its_own else "the released training"
             runs[pick.model] = of_trials.get(pick.trial)
-    for folder, origin in final_trainings(sweep).items():
+    for folder, origin in sweep.final.items():
         if origin.model is not None:
             found[origin.model] = f"the final training {folder.name} of trial {origin.trial}@{origin.epoch}"
     served = (_served(tracker, uri, what, runs.get(uri)) for uri, what in found.items())

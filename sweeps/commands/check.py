@@ -8,24 +8,15 @@ from typing import Annotated, Any
 
 import typer
 
-from edp.rounding import rounded_up
 from edp.spec import UserError
 from sweeps.commands.console import complain, load, out, print_json
 from sweeps.commands.options import RUNS, Json, Storage, TrackingUri, named
 from sweeps.commands.options import Point as PointName
 from sweeps.store.storage import chosen_tracking_uri
-from sweeps.text.figures import epsilon_text, number
+from sweeps.text.figures import FIGURES
 from sweeps.text.paths import short
 from sweeps.text.terminal import print_line
-from trainables.records.pareto import deciding
-
-_LABELS = {
-    "epsilon": "ε",
-    "ser": "SER",
-    "mia_auc": "MIA AUC",
-    "mia_tpr_at_1pct_fpr": "MIA TPR at 1 % FPR",
-    "noise_factor_at_most": "noise over the ledger's",
-}
+from trainables.records.pareto import SelectionFigures
 
 
 def check_command(
@@ -70,50 +61,43 @@ def check_command(
         short = {"mia_tpr_at_1pct_fpr": "mia_tpr", "noise_factor_at_most": "noise_factor"}.get(wrong, wrong)
         option = f"--max-{short.replace('_', '-')}"
         raise UserError(f"{option} = {limits[wrong]:g}: allowed: a number from 0 on")
-    load("sweeps.results.recommendation")
+    load("sweeps.results.snapshot")
     what, figures = (
         _of_sweep(storage, name, point) if _is_sweep(storage, name) else _of_model(storage, name, tracking_uri)
     )
     over = [metric for metric, most in limits.items() if not figures.get(metric, math.inf) <= most]
     if as_json:
-        shown = {metric: figures.get(metric) for metric in limits}
+        shown = dict.fromkeys(limits) | {metric: figures[metric] for metric in limits if metric in figures}
         print_json({"model": what, "passed": not over, "limits": limits, "figures": shown, "over": over})
     else:
         for metric in limits if not over else ():
-            print_line(out, f"{what}: {_words(metric, figures)}, at most {_number(metric, limits[metric])}")
+            print_line(out, f"{what}: {_compared(metric, figures, 'at most', limits)}")
     if over:
-        lines = [f"{_words(metric, figures)}, over {_number(metric, limits[metric])}" for metric in over]
+        lines = [_compared(metric, figures, "over", limits) for metric in over]
         complain(f"{what}: {'; '.join(lines)}")
         raise typer.Exit(1)
 
 
-def _number(metric: str, value: float) -> str:
-    if metric == "noise_factor_at_most":
-        return number(rounded_up(value))
-    return epsilon_text(value) if metric == "epsilon" else f"{value:.3f}" if metric == "mia_auc" else f"{value:.1%}"
-
-
-def _words(metric: str, figures: dict[str, float]) -> str:
-    known = _number(metric, figures[metric]) if metric in figures else "unknown"
-    return f"{_LABELS[metric]} {known}"
+def _compared(metric: str, figures: SelectionFigures, how: str, limits: dict[str, float]) -> str:
+    figure = FIGURES[metric]
+    known = figure.text(figures[metric], sentence=True) if metric in figures else "unknown"
+    return f"{figure.name} {known}, {how} {figure.text(limits[metric], sentence=True)}"
 
 
 def _is_sweep(storage: Path, name: str) -> bool:
     return not name.startswith("models:/") and (storage / name / "sweep.json").is_file()
 
 
-def _of_sweep(storage: Path, name: str, point: str | None) -> tuple[str, dict[str, float]]:
+def _of_sweep(storage: Path, name: str, point: str | None) -> tuple[str, SelectionFigures]:
     """Return a point of a sweep in words, and its figures."""
-    from sweeps.results.confirmed import comparable
-    from sweeps.results.recommendation import choose, named_point
+    from sweeps.results.snapshot import Snapshot
 
-    sweep = named(storage, name)
-    found = choose(sweep, {})[0] if point is None else named_point(sweep, point)
-    again = comparable(sweep, sweep.trials()).get(found.name, {})
-    return f"trial {found.name} of {name}", deciding(found.metrics | again)
+    sweep = Snapshot(named(storage, name))
+    found = sweep.choose()[0] if point is None else sweep.named(point)
+    return f"trial {found.name} of {name}", SelectionFigures(found.metrics, sweep.again.get(found.name))
 
 
-def _of_model(storage: Path, name: str, tracking_uri: str | None) -> tuple[str, dict[str, float]]:
+def _of_model(storage: Path, name: str, tracking_uri: str | None) -> tuple[str, SelectionFigures]:
     """Return a registered version in words, and the figures in its tags.
 
     Args:
@@ -140,7 +124,7 @@ def _of_model(storage: Path, name: str, tracking_uri: str | None) -> tuple[str, 
             f"name = {short(name)}: there is no sweep in {storage} and no registered model of this name; allowed: the "
             "name of one, with @ALIAS or /VERSION for a version of a model"
         ) from None
-    return f"{model}, version {version.version}", deciding(_numbers(version.tags))
+    return f"{model}, version {version.version}", SelectionFigures(_numbers(version.tags))
 
 
 def _numbers(tags: dict[str, Any]) -> dict[str, float]:

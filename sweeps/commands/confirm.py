@@ -17,10 +17,9 @@ from sweeps.commands.console import LIBRARIES, busy, err, out, print_json
 from sweeps.commands.options import RUNS, Json, Name, Storage, TrackingUri, name_and_point, named
 from sweeps.commands.options import Point as PointName
 from sweeps.engine.progress import Progress
-from sweeps.text.columns import auc_cell, epsilon_cells, epsilon_heads, epsilon_legend, ser_cell
-from sweeps.text.figures import LABELS_PUBLIC, epsilon_text
+from sweeps.text.columns import epsilon_legend, model_cells, model_heads
+from sweeps.text.figures import FIGURES, LABELS_PUBLIC, deciding_cell, epsilon_text
 from sweeps.text.terminal import figures_table, fitting, print_line
-from trainables.records.pareto import deciding
 
 
 def confirm_command(
@@ -72,7 +71,7 @@ def _table(document: dict[str, Any], of_sweep: bool, of_test: bool) -> Table:
     means = ["SER valid\nmean ±", *(["SER test\nmean ±"] if of_test else []), "MIA AUC\nmean ±"]
     if of_sweep:
         means = ["SER valid\nsweep", *means[:-1], "MIA AUC\nsweep", means[-1]]
-    heads = ["trial", "seeds", *means, *epsilon_heads(all_metrics)]
+    heads = ["trial", "seeds", *means, *(head for head in model_heads(all_metrics) if head.startswith("ε"))]
     caption = (
         ("sweep: the sweep's own figure. " if of_sweep else "")
         + "mean ±: over the new seeds, half the 95 % interval for seeds and utterances. "
@@ -89,12 +88,12 @@ def _table(document: dict[str, Any], of_sweep: bool, of_test: bool) -> Table:
         cells = {
             "trial": point["name"],
             "seeds": str(len(point["runs"])),
-            "SER valid\nsweep": ser_cell(point["metrics"], "valid_ser"),
-            "SER valid\nmean ±": ser_cell(mean, "valid_ser", interval=True),
-            "SER test\nmean ±": ser_cell(mean, interval=True),
-            "MIA AUC\nsweep": auc_cell(deciding(point["metrics"])),
-            "MIA AUC\nmean ±": auc_cell(deciding(mean), interval=True),
-            **epsilon_cells(point["metrics"]),
+            "SER valid\nsweep": FIGURES["valid_ser"].cell(point["metrics"]),
+            "SER valid\nmean ±": FIGURES["valid_ser"].cell(mean, interval=True),
+            "SER test\nmean ±": FIGURES["ser"].cell(mean, interval=True),
+            "MIA AUC\nsweep": deciding_cell(point["metrics"], "mia_auc"),
+            "MIA AUC\nmean ±": deciding_cell(mean, "mia_auc", interval=True),
+            **model_cells(point["metrics"]),
         }
         table.add_row(*(cells[head] for head in heads))
     return table

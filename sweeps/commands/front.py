@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -11,26 +10,20 @@ from rich.table import Table
 
 from sweeps.commands.console import out, print_json
 from sweeps.commands.options import RUNS, Json, Name, Storage, TrackingUri, named
-from sweeps.text.columns import (
-    HOLLOW,
-    HOLLOW_WORDS,
-    SCHEMA_ONLY,
-    SER_HEADS,
-    TPR,
-    attack_cells,
-    epsilon_cells,
-    epsilon_heads,
-    epsilon_legend,
-    ser_cell,
-    ser_cells,
+from sweeps.text.columns import HOLLOW, HOLLOW_WORDS, SCHEMA_ONLY, TPR, epsilon_legend, model_cells, model_heads
+from sweeps.text.figures import (
+    deciding_cell,
+    labels_field,
+    params_text,
+    relative_change,
+    shared_params,
+    users_notes,
 )
-from sweeps.text.figures import labels_field, params_text, relative_change, shared_params, users_notes
 from sweeps.text.terminal import figures_table, fitting, print_line
-from trainables.records.pareto import Metrics, deciding
+from trainables.records.pareto import Metrics, selection_key
 
 if TYPE_CHECKING:
-    from sweeps.store.records import Point, TrialRecord
-    from sweeps.store.sweep import Sweep
+    from sweeps.results.snapshot import Snapshot
 
 SEEDS_HEAD = "new\nseeds"
 """The heading of the means over new seeds of the SER that chooses."""
@@ -40,190 +33,137 @@ def front_command(
     name: Name = None, storage: Storage = RUNS, tracking_uri: TrackingUri = None, as_json: Json = False
 ) -> None:
     """Show the Pareto-optimal configurations of a sweep."""
-    sweep = named(storage, name)
+    from sweeps.results.snapshot import Snapshot
+
+    found = Snapshot(named(storage, name))
     if as_json:
-        print_json(front_document(sweep))
+        print_json(front_document(found))
     else:
-        print_front(sweep, out)
+        print_front(found, out)
 
 
-def front_document(sweep: Sweep) -> dict[str, Any]:
+def front_document(found: Snapshot) -> dict[str, Any]:
     """Return what `--json` prints.
 
-    `tied_with` is as `sweeps.results.front.ties` defines it, `new_seeds` as `sweeps.results.confirmed.new_seeds`, and
+    `tied_with` is as `sweeps.results.front.ties` defines it, `new_seeds` as `sweeps.results.confirmed.means`, and
     `by_noise_in_mia` is True for the points of `sweeps.results.front.hollow`.
     """
-    from sweeps.results.confirmed import comparable, new_seeds
-    from sweeps.results.cost import choice_of, epsilon_of_sweep, epsilon_user_of_sweep, sweep_cost
-    from sweeps.results.front import hollow, pareto_front, ties
-    from sweeps.results.recommendation import recommended
-    from sweeps.store.plans import private_corpus
+    from sweeps.results.cost import sweep_cost
 
-    recipe, trials = sweep.recipe, sweep.trials()
-    front = pareto_front(trials, recipe.search.objectives, recipe.search.limits)
-    again = comparable(sweep, trials)
-    tied = ties(trials, front, recipe.search.objectives, again)
-    noisy = hollow(front, recipe.search.objectives, again)
-    on_front = {point.name for point in front}
+    places = found.candidates
     return {
-        "sweep": sweep.name,
-        "objectives": list(recipe.search.objectives),
+        "sweep": found.sweep.name,
+        "objectives": list(found.recipe.search.objectives),
         "front": [
             point.public()
-            | {"tied_with": tied.get(point.name, []), "new_seeds": new_seeds(sweep, point)}
-            | {"by_noise_in_mia": point.name in noisy}
-            for point in front
+            | {"tied_with": places[point.name].tied_with, "new_seeds": found.new_seeds(point)}
+            | {"by_noise_in_mia": places[point.name].hollow}
+            for point in found.pareto
         ],
         "dominated_but_tied": [
-            point.public() | {"tied_with": tied[point.name]}
-            for trial in trials
-            for point in trial.points
-            if point.name in tied and point.name not in on_front
+            point.public() | {"tied_with": places[point.name].tied_with}
+            for point in found.points
+            if places[point.name].tied_with and not places[point.name].on_front
         ],
-        **recommended(sweep).document(),
-        "cost": sweep_cost(trials, sweep.record.baseline),
-        "baseline": baseline_document(sweep),
-        "schema_only": sweep.record.schema_only,
-        "choice": choice_of(sweep),
-        "epsilon_of_sweep": epsilon_of_sweep(sweep, trials),
-        "epsilon_user_of_sweep": epsilon_user_of_sweep(sweep, trials),
-        **labels_field(private_corpus(sweep)),
+        **found.recommended().document(),
+        "cost": sweep_cost(found.trials, found.baseline),
+        "baseline": baseline_document(found),
+        "schema_only": found.record.schema_only,
+        "choice": found.choice(),
+        "epsilon_of_sweep": found.epsilon,
+        "epsilon_user_of_sweep": found.epsilon_user,
+        **labels_field(found.private_corpus),
     }
 
 
-def baseline_document(sweep: Sweep) -> dict[str, Any] | None:
+def baseline_document(found: Snapshot) -> dict[str, Any] | None:
     """Return metrics and run of the SGD baseline, which has no guarantee; None while it is not trained."""
-    found = sweep.record.baseline
-    return found and {**found, "formal_guarantee": False}
+    baseline = found.record.baseline
+    return baseline and {**baseline, "formal_guarantee": False}
 
 
-def print_front(sweep: Sweep, console: Console) -> None:
+def print_front(found: Snapshot, console: Console) -> None:
     """Print the front, and the ε of the whole sweep, which includes trials that failed or were stopped.
 
     Of a sweep that chooses on a proxy corpus, print the released model and its ε.
     """
-    from sweeps.results.confirmed import comparable, new_seeds
-    from sweeps.results.cost import cost_line
-    from sweeps.results.front import hollow, pareto_front, tie_lines, ties
+    from sweeps.results.front import tie_lines
     from sweeps.results.headline import headline
-    from sweeps.results.recommendation import recommended
 
-    recipe, trials = sweep.recipe, sweep.trials()
-    front = pareto_front(trials, recipe.search.objectives, recipe.search.limits)
-    if front:
-        compared = comparable(sweep, trials)
-        tied = ties(trials, front, recipe.search.objectives, compared)
-        noisy = hollow(front, recipe.search.objectives, compared)
-        again = {point.name: means for point in front if (means := new_seeds(sweep, point))}
+    if found.pareto:
+        again = {point.name: means for point in found.pareto if (means := found.new_seeds(point))}
         # A narrow terminal loses the changes first, and with them the intervals but that of the SER that chooses: a
         # figure without its interval misleads. The epsilons stay.
         layouts = ((True, True), (True, False), (False, False))
-        tables = (_table(sweep, trials, front, tied, noisy, again, intervals=i, changes=c) for i, c in layouts)
-        console.print(fitting(console, tables))
-        for line in tie_lines(tied, {point.name for point in front}):
+        console.print(fitting(console, (_table(found, again, intervals=i, changes=c) for i, c in layouts)))
+        for line in tie_lines(found.candidates):
             print_line(console, f"~ {line}")
     else:
         print_line(console, "no complete trial yet, so no front")
-    found = [*([recommended(sweep).why] if front else []), cost_line(sweep, trials)]
-    for line in headline(sweep, trials) or found:
+    lines = [*([found.recommended().why] if found.pareto else []), found.cost_line]
+    for line in headline(found) or lines:
         print_line(console, line)
 
 
-def _table(
-    sweep: Sweep,
-    trials: list[TrialRecord],
-    front: list[Point],
-    tied: dict[str, list[str]],
-    noisy: set[str],
-    again: dict[str, Metrics],
-    *,
-    intervals: bool,
-    changes: bool,
-) -> Table:
+def _table(found: Snapshot, again: dict[str, Metrics], *, intervals: bool, changes: bool) -> Table:
     """Return the table of the front, with the changes against the SGD baseline that the paper's Table 1 reports."""
-    from sweeps.store.plans import plan_of
-
-    baseline = sweep.record.baseline or {}
-    models = sum(len(trial.points) for trial in trials)
-    rare = TPR in sweep.recipe.search.objectives
-    public = f" on {sweep.recipe.corpus.name} (public)" if plan_of(sweep) is not None else ""
-    shared = shared_params([point.params for point in front])
+    front, baseline, rare = found.front, found.baseline, TPR in found.recipe.search.objectives
+    public = f" on {found.recipe.corpus.name} (public)" if found.plan is not None else ""
+    shared = shared_params([one.params for one in front])
     alike = f" All have {params_text(shared)}." if shared else ""
-    heads = ["trial", *([SER_HEADS[0], SEEDS_HEAD, *SER_HEADS[1:]] if again else SER_HEADS)]
-    heads += [*(["ΔSER", "MIA AUC", "ΔMIA"] if changes else ["MIA AUC"])]
-    heads += [*(["MIA TPR"] if rare else []), *epsilon_heads(point.metrics for point in front)]
+    heads = ["trial", *model_heads((one.metrics for one in front), rare=rare)]
+    if again:
+        heads.insert(2, SEEDS_HEAD)
+    if changes:
+        auc = heads.index("MIA AUC")
+        heads[auc : auc + 1] = ["ΔSER", "MIA AUC", "ΔMIA"]
     table = figures_table(
-        f"Pareto front of {sweep.name}: {len(front)} of {models} models from {len(trials)} trials{public}",
-        _caption(front, intervals=intervals, changes=changes, tied=tied, noisy=noisy, rare=rare, again=again) + alike,
+        f"Pareto front of {found.sweep.name}: {len(front)} of {sum(len(trial.points) for trial in found.trials)} "
+        f"models from {len(found.trials)} trials{public}",
+        _caption(found, intervals=intervals, changes=changes, rare=rare, again=again) + alike,
         heads,
         "configuration",
     )
+    looks = {"interval": intervals, "every": changes}
     if baseline:
-        sgd = _cells("SGD", baseline, {}, {}, intervals, changes)
-        table.add_row(*(sgd[head] for head in heads), "", end_section=sweep.record.schema_only is None)
-    if sweep.record.schema_only is not None:
-        alone = _cells("schema", sweep.record.schema_only, {}, baseline, intervals, changes)
-        table.add_row(*(alone[head] for head in heads), SCHEMA_ONLY, end_section=True)
-    for point in [p for p in front if p.name not in noisy] + [p for p in front if p.name in noisy]:
-        mark = HOLLOW if point.name in noisy else "~" if point.name in tied else ""
-        name, means = f"{mark}{point.name}", again.get(point.name, {})
-        cells = _cells(name, point.metrics, means, baseline, intervals, changes)
-        own = {name: value for name, value in point.params.items() if name not in shared}
-        table.add_row(*(cells[head] for head in heads), params_text(own, short=True))
+        sgd = {"trial": "SGD"} | model_cells(baseline, **looks)
+        table.add_row(*(sgd.get(head, "") for head in heads), "", end_section=not found.schema_only)
+    rows = [("", "schema", found.schema_only, SCHEMA_ONLY)] if found.schema_only else []
+    for one in front:
+        own = {name: value for name, value in one.params.items() if name not in shared}
+        rows.append((one.mark, one.key, one.metrics, params_text(own, short=True)))
+    for mark, name, metrics, configuration in rows:
+        cells = {
+            "trial": f"{mark}{name}",
+            **model_cells(metrics, **looks),
+            SEEDS_HEAD: deciding_cell(again.get(name, {}), "ser", interval=True),
+            "ΔSER": _change(metrics, baseline, "ser"),
+            "ΔMIA": _change(metrics, baseline, selection_key(metrics, "mia_auc")),
+        }
+        table.add_row(*(cells[head] for head in heads), configuration, end_section=name == "schema")
     return table
 
 
-def _cells(
-    name: str, metrics: Metrics, again: Metrics, baseline: dict[str, Any], intervals: bool, changes: bool
-) -> dict[str, str]:
-    """Return a model's cells, by column head. The attack's are of the split that chooses.
-
-    Args:
-        again: means over new seeds (`sweeps.results.confirmed.new_seeds`).
-    """
-    attack, plain = deciding(metrics), deciding(baseline)
-    return {
-        "trial": name,
-        **ser_cells(metrics, interval=intervals, both=changes),
-        SEEDS_HEAD: ser_cell(deciding(again), interval=True),
-        "ΔSER": _change(metrics["ser"], baseline.get("ser")),
-        **attack_cells(metrics, interval=intervals and changes),
-        "ΔMIA": _change(attack["mia_auc"], plain.get("mia_auc")),
-        **epsilon_cells(metrics),
-    }
-
-
-def _change(value: float, baseline: float | None) -> str:
+def _change(metrics: Metrics, baseline: Metrics, key: str) -> str:
     """Return the relative change against the baseline, in percent; "" if there is no baseline."""
-    if baseline is None:
-        return ""
-    change = relative_change(value, baseline)
+    change = relative_change(metrics[key], baseline.get(key, math.nan))
     return "" if math.isnan(change) else f"{change:+.1f}%"
 
 
-def _caption(
-    front: list[Point],
-    *,
-    intervals: bool,
-    changes: bool,
-    tied: Collection[str],
-    noisy: set[str],
-    rare: bool,
-    again: dict[str, Metrics],
-) -> str:
+def _caption(found: Snapshot, *, intervals: bool, changes: bool, rare: bool, again: dict[str, Metrics]) -> str:
     """Return the legend of the signs and columns that the table has."""
-    above = any(max(point.metrics["ser"], point.deciding["ser"]) > 1 for point in front)
-    metrics = [point.metrics for point in front]
+    front, every = found.front, found.candidates.values()
+    above = any(max(one.metrics["ser"], one.point.selection_figures["ser"]) > 1 for one in front)
     return (
-        ("2@3: trial 2 after epoch 3. " if any("@" in point.name for point in front) else "")
+        ("2@3: trial 2 after epoch 3. " if any("@" in one.key for one in front) else "")
         + "MIA: with validation utterances. "
         + ("ΔSER, ΔMIA: test SER and MIA AUC against the SGD baseline. " if changes else "")
         + ("New seeds: mean validation SER of `confirm`. " if again else "")
         + ("±: half the 95 % interval. " if intervals or again else "")
-        + ("~: within the noise of its measurement. " if set(tied) - noisy else "")
-        + (f"{HOLLOW}: {HOLLOW_WORDS}. " if noisy else "")
+        + ("~: within the noise of its measurement. " if any(one.tied_with and not one.hollow for one in every) else "")
+        + (f"{HOLLOW}: {HOLLOW_WORDS}. " if any(one.hollow for one in front) else "")
         + ("MIA TPR: at the FPR beside it, at most 1 %, by a shadow model without privacy. " if rare else "")
         + ("SER above 100 %: more errors than there are slots and intents. " if above else "")
         + epsilon_legend()
-        + users_notes(metrics)
+        + users_notes(one.metrics for one in front)
     )

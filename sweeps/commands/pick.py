@@ -71,17 +71,16 @@ def pick_command(
     limits = {"epsilon": max_epsilon, "ser": max_ser, "mia_auc": max_mia_auc}
     with busy(LIBRARIES):
         from sweeps.registry.pick import Wanted, pick_point
-        from sweeps.results.confirmed import new_seeds, seeds_words
-        from sweeps.results.cost import choice_of
-        from sweeps.store.plans import released
+        from sweeps.results.confirmed import seeds_words
+        from sweeps.results.snapshot import Snapshot
 
     wanted = Wanted(output, model_name, called, with_encoder, force, require_guarantee, tracking_uri)
     sweep = named(storage, name)
+    found = Snapshot(sweep)
     given = {k: v for k, v in limits.items() if v is not None}
     with busy("registering the model" if model_name else "writing the configuration") as quiet:
-        picked, why, model = pick_point(sweep, given, wanted, point, functools.partial(ask_to_register, quiet=quiet))
-    choice = choice_of(sweep, given)
-    again = new_seeds(sweep, picked)
+        picked, why, model = pick_point(found, given, wanted, point, functools.partial(ask_to_register, quiet=quiet))
+    choice, again = found.choice(given), found.new_seeds(picked)
     if as_json:
         about = {
             "why": why,
@@ -101,7 +100,7 @@ def pick_command(
     if not printed:
         uri = tracking_uri or sweep.record.tracking_uri
         go_on = f"train it with: {train_line(output, storage=storage, tracking_uri=uri)}"
-        if picked == released(sweep):
+        if picked == found.release:
             go_on = f"its model is in {picked.folder}"  # another training would cost more ε
         print_line(says, f"wrote {output}; {go_on}")
     if model is not None:

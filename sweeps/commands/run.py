@@ -33,6 +33,7 @@ from sweeps.text.paths import folder_name, output
 from sweeps.text.terminal import command_line, print_line
 
 if TYPE_CHECKING:
+    from sweeps.results.snapshot import Snapshot
     from sweeps.store.sweep import Sweep
 
 
@@ -182,20 +183,20 @@ def resume_command(
 
 
 def _show(sweep: Sweep, as_json: bool) -> None:
+    from sweeps.results.snapshot import Snapshot
+
+    found = Snapshot(sweep)
     if as_json:
-        print_json(sweep_document(sweep))
+        print_json(sweep_document(found))
     else:
-        print_sweep(sweep, out)
-        print_line(out, next_steps(sweep))
+        print_sweep(found, out)
+        print_line(out, next_steps(found))
 
 
-def next_steps(sweep: Sweep) -> str:
+def next_steps(found: Snapshot) -> str:
     """Return the commands that may follow a sweep, each with its purpose."""
-    from sweeps.results.recommendation import recommended
-    from sweeps.store.plans import plan_of
-
-    storage, uri = sweep.folder.parent, sweep.record.tracking_uri
-    if plan_of(sweep) is not None:
+    sweep, storage, uri = found.sweep, found.sweep.folder.parent, found.record.tracking_uri
+    if found.plan is not None:
         return _lines(
             [
                 (sweep.command("ui"), "opens a page with the released model's guarantee and the trials"),
@@ -209,7 +210,7 @@ def next_steps(sweep: Sweep) -> str:
         )
     train = train_line("picked.yaml", "--on", "train+valid", storage=storage, tracking_uri=uri)
     what = (
-        "the recommended configuration" if recommended(sweep).point else "the best configuration; it has no guarantee"
+        "the recommended configuration" if found.recommended().point else "the best configuration; it has no guarantee"
     )
     steps = [
         (sweep.command("pick"), f"writes {what} to picked.yaml; --max-ser and other options limit it"),

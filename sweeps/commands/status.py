@@ -14,10 +14,11 @@ from edp.spec import UserError
 from sweeps.commands.console import complain, err, out, print_json
 from sweeps.commands.front import baseline_document, print_front
 from sweeps.commands.options import RUNS, Json, Name, Storage, TrackingUri, named
-from sweeps.text.figures import epsilon_cell, labels_field
+from sweeps.text.figures import FIGURES, labels_field
 from sweeps.text.terminal import command_line, print_line
 
 if TYPE_CHECKING:
+    from sweeps.results.snapshot import Snapshot
     from sweeps.store.sweep import Sweep
 
 _FEW = 5
@@ -53,19 +54,19 @@ def list_command(storage: Storage = RUNS, tracking_uri: TrackingUri = None, as_j
 
 def _listed(sweep: Sweep) -> dict[str, Any]:
     """Return what `list` says of a sweep. Its best point is the released one, else the recommended one."""
-    from sweeps.results.recommendation import recommended
-    from sweeps.store.plans import released
+    from sweeps.results.snapshot import Snapshot
 
-    record, advice = sweep.record, recommended(sweep)
-    best = released(sweep) or advice.point or advice.instead
+    found = Snapshot(sweep)
+    advice = found.recommended()
+    best = found.release or advice.point or advice.instead
     return {
-        "state": sweep.state,
-        "recipe": record.recipe,
-        "trials": len(sweep.trials()),
-        "error": record.error,
+        "state": found.state,
+        "recipe": found.record.recipe,
+        "trials": len(found.trials),
+        "error": found.record.error,
         "started": datetime.fromtimestamp(sweep.began).isoformat(" ", "minutes"),
         "best": best.name if best else None,
-        "ser": best.deciding.get("ser") if best else None,
+        "ser": best.selection_figures["ser"] if best else None,
         "epsilon": best.metrics["epsilon"] if best else None,
     }
 
@@ -80,7 +81,7 @@ def _show_list(found: list[dict[str, Any]]) -> None:
     for one in found:
         best = ["", "", ""]
         if one.get("best") is not None:
-            best = [one["best"], f"{one['ser']:.1%}", epsilon_cell(one["epsilon"])]
+            best = [one["best"], *(FIGURES[key].cell(one) for key in ("ser", "epsilon"))]
         trials = "" if one["trials"] is None else str(one["trials"])
         cells = [one["sweep"], one.get("started", ""), one["recipe"] or "", one["state"], trials, *best]
         table.add_row(*cells)
@@ -97,54 +98,47 @@ def status_command(
     name: Name = None, storage: Storage = RUNS, tracking_uri: TrackingUri = None, as_json: Json = False
 ) -> None:
     """Show a sweep's state, trials, costs and front; also while it runs, from another shell."""
-    sweep = named(storage, name)
+    from sweeps.results.snapshot import Snapshot
+
+    found = Snapshot(named(storage, name))
     if as_json:
-        print_json(sweep_document(sweep))
+        print_json(sweep_document(found))
     else:
-        print_sweep(sweep, out)
+        print_sweep(found, out)
 
 
-def sweep_document(sweep: Sweep) -> dict[str, Any]:
+def sweep_document(found: Snapshot) -> dict[str, Any]:
     """Return what `status`, `run` and `resume` print with `--json`."""
-    from sweeps.results.cost import choice_of, epsilon_of_sweep, epsilon_user_of_sweep, sweep_cost, trial_cost
-    from sweeps.results.front import pareto_front
-    from sweeps.store.plans import plan_of, private_corpus, released
+    from sweeps.results.cost import sweep_cost, trial_cost
 
-    record, recipe, trials = sweep.record, sweep.recipe, sweep.trials()
-    front = pareto_front(trials, recipe.search.objectives, recipe.search.limits)
-    plan, release = plan_of(sweep), released(sweep)
+    record, recipe, release = found.record, found.recipe, found.release
     return {
-        "sweep": sweep.name,
-        "state": sweep.state,
+        "sweep": found.sweep.name,
+        "state": found.state,
         "error": record.error,
         "tracking_uri": record.tracking_uri,
         "run_id": record.run_id,
         "objectives": list(recipe.search.objectives),
-        "trials": [t.public() | {"cost": trial_cost(t)} for t in trials],
-        "cost": sweep_cost(trials, record.baseline),
+        "trials": [t.public() | {"cost": trial_cost(t)} for t in found.trials],
+        "cost": sweep_cost(found.trials, found.baseline),
         "budget": recipe.budget.model_dump(exclude_none=True) if recipe.budget is not None else None,
-        "baseline": baseline_document(sweep),
-        "front": list(dict.fromkeys(point.trial for point in front)),
-        "choice": choice_of(sweep),
-        "epsilon_of_sweep": epsilon_of_sweep(sweep, trials),
-        "epsilon_user_of_sweep": epsilon_user_of_sweep(sweep, trials),
-        "released_corpus": plan.recipe.corpus.name if plan is not None else None,
+        "baseline": baseline_document(found),
+        "front": list(dict.fromkeys(point.trial for point in found.pareto)),
+        "choice": found.choice(),
+        "epsilon_of_sweep": found.epsilon,
+        "epsilon_user_of_sweep": found.epsilon_user,
+        "released_corpus": found.private_corpus.name if found.plan is not None else None,
         "released": release.public() | {"output": str(release.folder)} if release is not None else None,
-        **labels_field(private_corpus(sweep)),
+        **labels_field(found.private_corpus),
     }
 
 
-def print_sweep(sweep: Sweep, console: Console) -> None:
+def print_sweep(found: Snapshot, console: Console) -> None:
     """Print state, trials, costs and front."""
     from sweeps.results.cost import cost_text, over_budget, sweep_cost
 
-    record, recipe, trials = sweep.record, sweep.recipe, sweep.trials()
-    counts = {
-        state: sum(t.state == state for t in trials)
-        for state in ("complete", "stopped", "failed", "refused", "running", "interrupted")
-    }
-    shown = ", ".join(f"{n} {state}" for state, n in counts.items() if n) or "no trials yet"
-    state = sweep.state
+    sweep, record, trials, state = found.sweep, found.record, found.trials, found.state
+    shown = ", ".join(f"{n} {state}" for state, n in found.counts.items()) or "no trials yet"
     print_line(console, f"sweep {sweep.name}: {state}; {shown} of {record.wanted}")
     if state == "interrupted":
         print_line(console, f"its process is gone; go on with: {sweep.command('resume')}")
@@ -157,8 +151,8 @@ def print_sweep(sweep: Sweep, console: Console) -> None:
     for (ended, reason), numbers in same.items():
         few = ", ".join(map(str, numbers[:_FEW])) + (f" and {len(numbers) - _FEW} more" if len(numbers) > _FEW else "")
         print_line(console, f"  trial{'s' * (len(numbers) > 1)} {few} {ended}: {reason}")
-    spent = sweep_cost(trials, record.baseline)
+    spent = sweep_cost(trials, found.baseline)
     print_line(console, f"cost of trials and baseline: {cost_text(spent)}")
-    if (over := over_budget(spent, recipe)) is not None:
+    if (over := over_budget(spent, found.recipe)) is not None:
         print_line(console, over)
-    print_front(sweep, console)
+    print_front(found, console)

@@ -9,7 +9,6 @@ from pydantic import Field, field_validator, model_validator
 
 from edp.spec import Clip, Decay, EDPOptions, Frozen, NoiseMultiplier, Sampling, Tau
 from trainables.config import CorpusSpec
-from trainables.records.pareto import objective_value
 
 Objective = Literal["ser", "mia_auc", "mia_tpr_at_1pct_fpr", "log10_epsilon", "log10_epsilon_paper"]
 Limited = Literal["epsilon", "ser", "mia_auc", "mia_tpr_at_1pct_fpr"]
@@ -183,11 +182,6 @@ class BudgetSpec(Frozen):
         if self.gpu_hours is None and self.worker_hours is None:
             raise ValueError("no limit is given; allowed: gpu_hours, worker_hours or both, or null")
         return self
-
-
-def objective_values(names: tuple[Objective, ...], metrics: dict[str, float]) -> list[float]:
-    """Return the objectives' values from a trial's metrics, each as `objective_value`."""
-    return [objective_value(name, metrics) for name in names]
 
 
 def metric_of(objective: Objective) -> str:

@@ -24,7 +24,16 @@ from typing import TYPE_CHECKING, Any
 
 from sweeps.config.parts import StopSpec
 from trainables.records.epochs import point_of, read_curve
-from trainables.records.pareto import TRADE_OFF, Metrics, Objectives, Values, dominates, non_dominated, objective_value
+from trainables.records.pareto import (
+    TRADE_OFF,
+    Metrics,
+    Objectives,
+    SelectionFigures,
+    Values,
+    dominates,
+    non_dominated,
+    objective_value,
+)
 
 if TYPE_CHECKING:
     from sweeps.config.recipe import Recipe
@@ -117,7 +126,7 @@ def rung_point(metrics: Metrics, objectives: Objectives) -> Values:
     if any(name.startswith("log10_epsilon") for name in objectives):
         return point
     # Two digits, because a target ε is met to within a small tolerance, which must not decide which trial dominates.
-    return *point, round(objective_value("log10_epsilon", metrics), 2)
+    return *point, round(objective_value("log10_epsilon", SelectionFigures(metrics)), 2)
 
 
 def rungs(grace_epochs: int, epochs: int) -> list[int]:

@@ -9,13 +9,12 @@ from mlflow.entities import DatasetInput
 from edp.spec import UserError
 from sweeps.config.recipe import Recipe
 from sweeps.engine.progress import Progress
-from sweeps.results.cost import epsilon_of_sweep, epsilon_user_of_sweep
-from sweeps.results.front import hollow, pareto_front
 from sweeps.results.front_figure import front_svg
+from sweeps.results.snapshot import Snapshot
 from sweeps.store.lock import driver_lock
-from sweeps.store.picks import final_trainings, read_picks
+from sweeps.store.picks import read_picks
 from sweeps.store.prepared import locate
-from sweeps.store.records import Point, TrialRecord, number_of
+from sweeps.store.records import TrialRecord, number_of
 from sweeps.store.sweep import Sweep
 from sweeps.text.figures import epsilon_digits
 from sweeps.tracking.job_run import corpus_inputs, open_refused_run, open_trial_run, send_baseline, trial_run_name
@@ -40,8 +39,8 @@ def finish(sweep: Sweep, recipe: Recipe, tracker: Tracker, state: str, progress:
     before = tracker.failures
     send_baseline(sweep, recipe.baseline(), tracker)
     missing = _send_missing(sweep, recipe, tracker)
-    record, trials = sweep.record, sweep.trials()
-    front = pareto_front(trials, recipe.search.objectives, recipe.search.limits)
+    found = Snapshot(sweep)
+    record, trials, front = found.record, found.trials, found.pareto
     for trial in trials:
         if trial.state == "running" and trial.run_id:
             tracker.tag(trial.run_id, {"state": "stopped"})
@@ -50,9 +49,8 @@ def finish(sweep: Sweep, recipe: Recipe, tracker: Tracker, state: str, progress:
         tracker.end(record.baseline_run_id, "KILLED")
     if front:
         picture = sweep.folder / "front.svg"
-        points = [p for t in trials if t.state in ("complete", "stopped") for p in t.points]
-        objectives = recipe.search.objectives
-        drawn = front_svg(points, front, objectives, record.baseline, noisy=hollow(front, objectives))
+        noisy = [one.key for one in found.front if one.hollow]
+        drawn = front_svg(found.points, front, recipe.search.objectives, found.baseline, noisy=noisy)
         with atomic_write(picture) as partial:
             partial.write_text(drawn, encoding="utf-8")
         tracker.artifact(record.run_id, picture)
@@ -60,13 +58,13 @@ def finish(sweep: Sweep, recipe: Recipe, tracker: Tracker, state: str, progress:
     now, earlier = {point.run_id for point in front if point.run_id}, tracker.marked(record.run_id, "pareto")
     for run in now ^ earlier:  # a sweep that went on has runs that were marked before and left the front since
         tracker.tag(run, {"pareto": str(run in now).lower()})
-    tracker.log(record.run_id, Figures(_metrics(sweep, recipe, trials, front)))
-    note = run_note(sweep, recipe, trials, front, tracker.experiment_id)
+    tracker.log(record.run_id, Figures(_metrics(found)))
+    note = run_note(found, tracker.experiment_id)
     tracker.keep_view(sweep.name, trials_view(sweep.name, recipe))
     tracker.tag(record.run_id, {"state": "interrupted" if state == "running" else state, NOTE: note})
     tracker.end(record.run_id, {"finished": "FINISHED", "failed": "FAILED"}.get(state, "KILLED"))
     try:
-        _tell_models(sweep, trials, tracker)
+        _tell_models(found, tracker)
     except UserError as error:
         progress.say(f"registered models were not told the sweep's ε: {error}")
     if tracker.failures > before:
@@ -153,17 +151,17 @@ def _nothing_left(sweep: Sweep, recipe: Recipe) -> bool:
 
 def tell_total(sweep: Sweep, tracker: Tracker) -> None:
     """Update the sweep's ε in MLflow, in its run and its models, after one more training on its corpus."""
-    recipe, trials, record = sweep.recipe, sweep.trials(), sweep.record
-    front = pareto_front(trials, recipe.search.objectives, recipe.search.limits)
-    tracker.log(record.run_id, Figures(_metrics(sweep, recipe, trials, front)))
-    tracker.tag(record.run_id, {NOTE: run_note(sweep, recipe, trials, front, tracker.experiment_of(record.run_id))})
-    _tell_models(sweep, trials, tracker)
+    found = Snapshot(sweep)
+    run_id = found.record.run_id
+    tracker.log(run_id, Figures(_metrics(found)))
+    tracker.tag(run_id, {NOTE: run_note(found, tracker.experiment_of(run_id))})
+    _tell_models(found, tracker)
 
 
-def _tell_models(sweep: Sweep, trials: list[TrialRecord], tracker: Tracker) -> None:
+def _tell_models(found: Snapshot, tracker: Tracker) -> None:
     """Write the sweep's ε to the tags of all models that were registered from it."""
-    cost = epsilon_of_sweep(sweep, trials)
-    made = [*(pick.model for pick in read_picks(sweep)), *(o.model for o in final_trainings(sweep).values())]
+    cost = found.epsilon
+    made = [*(pick.model for pick in read_picks(found.sweep)), *(origin.model for origin in found.final.values())]
     for model in dict.fromkeys(uri for uri in made if uri is not None):
         tracker.tag_model(model, {"epsilon_of_sweep": "unknown" if cost is None else epsilon_digits(cost)})
 
@@ -177,14 +175,11 @@ def _inputs(sweep: Sweep, recipe: Recipe) -> list[DatasetInput]:
     return corpus_inputs(recipe.baseline(), prepared.corpus, prepared.shadow, sweep)
 
 
-def _metrics(sweep: Sweep, recipe: Recipe, trials: list[TrialRecord], front: list[Point]) -> dict[str, float]:
+def _metrics(found: Snapshot) -> dict[str, float]:
     """Return the metrics of the sweep's run: counts, and the sweep's own ε if it is known."""
-    costs = {
-        "epsilon_of_sweep": epsilon_of_sweep(sweep, trials),
-        "epsilon_user_of_sweep": epsilon_user_of_sweep(sweep, trials),
-    }
+    costs = {"epsilon_of_sweep": found.epsilon, "epsilon_user_of_sweep": found.epsilon_user}
     return {
-        "trials_complete": float(sum(t.state == "complete" for t in trials)),
-        "trials_failed": float(sum(t.state == "failed" for t in trials)),
-        "front_size": float(len(front)),
+        "trials_complete": float(sum(t.state == "complete" for t in found.trials)),
+        "trials_failed": float(sum(t.state == "failed" for t in found.trials)),
+        "front_size": float(len(found.pareto)),
     } | {name: cost for name, cost in costs.items() if cost is not None}

@@ -19,11 +19,10 @@ from rich.spinner import Spinner
 from rich.table import Table
 
 from sweeps.engine.display import Display
-from sweeps.text.columns import SER_HEADS, auc_cell, epsilon_cells, epsilon_heads, epsilon_legend, ser_cell
-from sweeps.text.figures import epsilon_words, params_text
+from sweeps.text.columns import SER_HEADS, epsilon_legend, model_cells, model_heads
+from sweeps.text.figures import FIGURES, deciding_cell, epsilon_words, params_text
 from sweeps.text.terminal import figures_table, fitting, print_line
 from trainables.records.job import News
-from trainables.records.pareto import deciding
 
 PATIENCE_S = 10.0
 """Seconds until the first line about long work. The next line comes after twice the time, and so on."""
@@ -33,7 +32,6 @@ _SHOWN = 18
 _ROW_LINES = 4
 """Lines that a row may take in a narrow terminal."""
 
-_SER = SER_HEADS[0]
 _COSTS = ("gpu_seconds", "worker_seconds")
 _SHOWN_OF_EPOCHS = ("epsilon", "epsilon_user", "epsilon_paper", *_COSTS)
 
@@ -183,7 +181,7 @@ class Progress:
 
     def epoch(self, what: str, epochs: int, epoch: int, metrics: Mapping[str, float]) -> None:
         """Show an epoch of a training outside of the trials: the shadow model, the baseline, a single training."""
-        valid = f", validation SER {metrics['valid_ser']:.1%}" if "valid_ser" in metrics else ""
+        valid = f", validation SER {FIGURES['valid_ser'].cell(metrics)}" if "valid_ser" in metrics else ""
         if dropped := metrics.get("dropped_gradients"):
             valid += f", {dropped:.0f} gradients so far were not finite and were dropped"
         self.say(
@@ -248,9 +246,9 @@ class Progress:
             return f"saved after epoch {row.epoch} of {self._epochs_of(row)}"
         if "mia_auc" not in row.metrics:  # it was not measured
             return row.reason
-        seen = deciding(row.metrics)
+        ser, auc = (deciding_cell(row.metrics, name) for name in ("ser", "mia_auc"))
         figures = (
-            f"validation SER {seen['ser']:.1%}, MIA AUC {seen['mia_auc']:.3f}, "
+            f"validation SER {ser}, MIA AUC {auc}, "
             f"{', '.join(epsilon_words(row.metrics))}, {row.metrics['trial_seconds']:.0f} s; {self._left()}"
         )
         return f"{row.reason}; {figures}" if row.reason else figures
@@ -304,7 +302,7 @@ class Progress:
         rows = sorted(self._rows.items())[-most:]
         models = [row.metrics for _, row in rows]
         cost = self._cost.replace("_", "\n")
-        heads = ["trial", "state", _SER, "MIA\nAUC", *epsilon_heads(models)]
+        heads = ["trial", "state", *(head for head in model_heads(models) if head != SER_HEADS[1])]
         if whole:
             heads[2:2] = ["epoch"]
             heads.append(cost)
@@ -317,9 +315,7 @@ class Progress:
                 "trial": row.name,
                 "state": row.state if whole or row.state not in ("running", "interrupted") else epochs,
                 "epoch": epochs,
-                _SER: ser_cell(deciding(metrics)),
-                "MIA\nAUC": auc_cell(deciding(metrics)),
-                **epsilon_cells(metrics),
+                **model_cells(metrics),
                 cost: f"{metrics[self._cost]:.0f}" if self._cost in metrics else "",
             }
             table.add_row(*(cells[head] for head in heads), row.reason or params_text(row.params))

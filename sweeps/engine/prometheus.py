@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from ray.util.metrics import Counter, Gauge
 
-from trainables.records.pareto import deciding
+from trainables.records.pareto import SelectionFigures
 
 STATES = ("waiting", "running", "interrupted", "complete", "stopped", "failed", "refused")
 _ENDED = ("complete", "stopped", "failed")
@@ -92,7 +92,7 @@ class Meter:
         for counter, name in ((self._worker_seconds, "worker_seconds"), (self._gpu_seconds, "gpu_seconds")):
             if metrics.get(name, 0.0) > 0:
                 counter.inc(metrics[name])
-        figures = deciding(metrics)
+        figures = SelectionFigures(metrics)
         for name in _BEST:
             if name in figures:
                 self._lowest[name] = min(figures[name], self._lowest.get(name, figures[name]))

@@ -19,7 +19,7 @@ from optuna.trial import FrozenTrial, TrialState
 from edp.ledger import Ledger
 from sweeps.config.configurations import all_configurations, identity
 from sweeps.config.initial_points import under_sampler_names
-from sweeps.config.parts import Limited, Objective, SearchSpec, objective_values
+from sweeps.config.parts import Limited, Objective, SearchSpec
 from sweeps.config.recipe import Recipe
 from sweeps.config.space import ask
 from sweeps.config.target_epsilon import BudgetExceeded, ConfigurationRefused
@@ -27,7 +27,7 @@ from sweeps.store.records import REPEATED, number_of
 from sweeps.store.study import study_storage
 from sweeps.store.sweep import Sweep
 from trainables.records.job import Outcome
-from trainables.records.pareto import Metrics, deciding
+from trainables.records.pareto import Metrics, SelectionFigures, objective_values
 
 INITIAL_POINT = "initial_point"
 """Name of the attribute that holds the index of a trial's initial point."""
@@ -73,7 +73,7 @@ def excess(trial: FrozenTrial, limits: Mapping[Limited, float]) -> tuple[float, 
     metrics = trial.user_attrs.get("metrics")
     if metrics is None:
         return (1.0,) * len(limits)
-    figures = deciding(metrics)
+    figures = SelectionFigures(metrics)
     return tuple(min(figures.get(name, math.inf) / most - 1, 1e9) for name, most in limits.items())
 
 
@@ -222,12 +222,14 @@ def set_outcome(
         trial.set_user_attr("ledger", ledger.model_dump_json())
     if isinstance(outcome, str):
         return _failed(trial, outcome)
-    values = objective_values(objectives, deciding(outcome.metrics))
+    values = objective_values(objectives, SelectionFigures(outcome.metrics))
     trial.set_user_attr("metrics", outcome.metrics)
     bad = [name for name, value in zip(objectives, values, strict=True) if not math.isfinite(value)]
     if bad:
         return _failed(trial, f"{', '.join(bad)} is not finite")
-    finite = [all(map(math.isfinite, objective_values(objectives, deciding(e.metrics)))) for e in outcome.epochs]
+    finite = [
+        all(map(math.isfinite, objective_values(objectives, SelectionFigures(e.metrics)))) for e in outcome.epochs
+    ]
     points = [vars(epoch) for epoch, kept in zip(outcome.epochs, finite, strict=True) if kept]
     trial.set_user_attr("points", points)
     if outcome.stopped is None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from edp.rounding import rounded_down, rounded_up
 from sweeps.config.choice import GIVEN
 from sweeps.store.picks import Pick
-from sweeps.text.columns import tpr_cell
+from sweeps.text.columns import TPR
 from sweeps.text.figures import (
+    FIGURES,
     delta_remark,
     epsilon_digits,
     epsilon_text,
@@ -47,14 +47,18 @@ def model_card(
     private = training.method != "sgd"
     made = " (synthetic: sentences from a grammar, no person's words)" if is_generated(corpus) else ""
     privacy = privacy_statement(metrics, edp, corpus) if private else PLAIN
+    auc, tpr = (FIGURES[name].cell(metrics) for name in ("mia_auc", TPR))
+    leaks = f"an attack tells members from others with an AUC of {auc} (0.5 is guessing)"
+    ends = FIGURES["ser"].ends(metrics, " to ")
+    interval = f" (SER's 95 % interval {ends})" if ends else ""
     lines = [
         f"{spec.model.kind.upper()} that understands utterances like those of {corpus.name}: in their language, with "
         "their intents and slots.",
         "",
         f"- Trained on {trained_on} of {corpus.name}{made}, seed {corpus.seed}: {training.method}, "
         f"{training.epochs} epochs.",
-        f"- Useful: {_useful(metrics)}, on test utterances that it has not seen.",
-        *([f"- Leaks: {_leaks(metrics)}."] if "mia_auc" in metrics else []),
+        f"- Useful: {utility_words(metrics)}{interval}, on test utterances that it has not seen.",
+        *([f"- Leaks: {leaks}{tpr and f', TPR {tpr}'}."] if "mia_auc" in metrics else []),
         f"- Privacy: {privacy}; the configuration was {choice}.",
     ]
     if private:
@@ -79,27 +83,12 @@ def model_card(
     return "\n".join(lines)
 
 
-def _useful(metrics: Metrics) -> str:
-    words, low, high = utility_words(metrics), metrics.get("ser_lower"), metrics.get("ser_upper")
-    return words if low is None or high is None else f"{words} (SER's 95 % interval {low:.1%} to {high:.1%})"
-
-
-def _leaks(metrics: Metrics) -> str:
-    words = f"an attack tells members from others with an AUC of {metrics['mia_auc']:.3f} (0.5 is guessing)"
-    if found := tpr_cell(metrics):
-        words += f", TPR {found}"
-    return words
-
-
 def privacy_tags(spec: TrialSpec, metrics: dict[str, float], cost: float | None, choice: str = "") -> dict[str, str]:
     """Return the tags of a version: its guarantee in numbers and words, what chose it, and its main metrics."""
     edp = spec.edp
     private = spec.training.method != "sgd"
     tags = {
         "privacy": privacy_statement(metrics, edp, spec.corpus) if private else PLAIN,
-        "epsilon": epsilon_digits(metrics["epsilon"]),
-        "epsilon_paper": epsilon_digits(metrics["epsilon_paper"]),
-        **({"epsilon_user": epsilon_digits(metrics["epsilon_user"])} if "epsilon_user" in metrics else {}),
         "delta": f"{metrics['delta']:g}",
         "unit": edp.unit,
         "neighbours": NEIGHBOURS[edp.sampling],
@@ -109,20 +98,19 @@ def privacy_tags(spec: TrialSpec, metrics: dict[str, float], cost: float | None,
         "model": spec.model.kind,
         "method": spec.training.method,
     }
-    if "epsilon_read" in metrics:
-        tags["epsilon_read"] = f"{rounded_down(metrics['epsilon_read'], 6):.6g}"
-        tags["epsilon_read_upper"] = epsilon_digits(metrics["epsilon_read_upper"])
-        tags["noise_factor_at_least"] = f"{rounded_down(metrics['noise_factor_at_least'], 6):.6g}"
-        tags["noise_factor_at_most"] = f"{rounded_up(metrics['noise_factor_at_most'], 6):.6g}"
     if choice:
         tags["choice"] = choice
     if cost is not None:
         tags["epsilon_of_sweep"] = "unknown" if math.isnan(cost) else epsilon_digits(cost)
-    return tags | {key: f"{metrics[key]:.6g}" for key in _FIGURES if key in metrics}
+    return tags | {key: FIGURES[key].exact(metrics[key]) for key in _TAGS if key in metrics}
 
 
-_FIGURES = tuple(f"{split}{name}" for name in ("ser", "mia_auc", "mia_tpr_at_1pct_fpr") for split in ("valid_", ""))
-"""The metrics that tags of a version repeat, so that they can be searched and checked."""
+_TAGS = (
+    *("epsilon", "epsilon_paper", "epsilon_user", "epsilon_read", "epsilon_read_upper"),
+    *("noise_factor_at_least", "noise_factor_at_most"),
+    *(f"{split}{name}" for name in ("ser", "mia_auc", TPR) for split in ("valid_", "")),
+)
+"""The figures that tags of a version repeat, so that they can be searched and checked."""
 
 NEIGHBOURS = {"shuffle": "one replaced by nothing", "poisson": "one added or removed"}
 """The neighbouring relation of a guarantee, by sampling."""

@@ -12,16 +12,15 @@ from pathlib import Path
 from edp.spec import UserError
 from sweeps.config.loading import as_yaml
 from sweeps.registry.register import Registered, check_point, register_point
-from sweeps.results.confirmed import new_seeds, seeds_words
-from sweeps.results.cost import choice_of
+from sweeps.results.confirmed import seeds_words
 from sweeps.results.headline import configuration_of, released_in_place_of
-from sweeps.results.recommendation import choose, largest_epsilon, named_point
+from sweeps.results.recommendation import largest_epsilon
+from sweeps.results.snapshot import Snapshot
 from sweeps.store.picks import Pick, heading_of, now, read_picks, write_pick
-from sweeps.store.plans import released
 from sweeps.store.records import Point
 from sweeps.store.storage import train_line
 from sweeps.store.sweep import Sweep
-from sweeps.text.figures import epsilon_text, epsilon_words, labels_remark, users_remark
+from sweeps.text.figures import FIGURES, deciding_cell, epsilon_text, epsilon_words, labels_remark, users_remark
 from sweeps.text.paths import check_model_name, check_output, is_printed, output
 from sweeps.tracking.run_tags import person
 from sweeps.tracking.tracker import Tracker
@@ -54,11 +53,11 @@ def pick(sweep: Sweep, limits: dict[str, float], path: Path, tracking_uri: str |
     Raises:
         UserError: as `pick_point`.
     """
-    return pick_point(sweep, limits, Wanted(path, tracking_uri=tracking_uri))[0]
+    return pick_point(Snapshot(sweep), limits, Wanted(path, tracking_uri=tracking_uri))[0]
 
 
 def pick_point(
-    sweep: Sweep,
+    found: Snapshot,
     limits: dict[str, float],
     wanted: Wanted,
     named: str | None = None,
@@ -81,21 +80,21 @@ def pick_point(
     if named is not None and limits:
         raise UserError(f"point = {named!r}: limits choose a point, too; allowed: either a point or limits")
     if named is not None:
-        point, why = named_point(sweep, named), "A person named it."
-    elif not limits and (release := released(sweep)) is not None:
+        point, why = found.named(named), "A person named it."
+    elif not limits and (release := found.release) is not None:
         point, why = release, "It is the released model, chosen on the proxy corpus by the lowest SER."
     else:
-        point, why = choose(sweep, limits)
-    point = released_in_place_of(sweep, point)
-    if wanted.require_guarantee and (lacks := without_guarantee(sweep, point)) is not None:
+        point, why = found.choose(limits)
+    point = released_in_place_of(found, point)
+    if wanted.require_guarantee and (lacks := without_guarantee(found, point)) is not None:
         raise UserError(f"--require-guarantee: {lacks}; allowed: another point, wider limits, or without it")
-    if wanted.model_name is not None and (against := objection(sweep, point)) is not None and not ask(against):
+    if wanted.model_name is not None and (against := objection(found, point)) is not None and not ask(against):
         raise UserError(f"--register = {wanted.model_name!r}: {against}; it was not registered")
-    model = keep(sweep, point, why, wanted, limits)
+    model = keep(found, point, why, wanted, limits)
     return point, why, model
 
 
-def without_guarantee(sweep: Sweep, point: Point) -> str | None:
+def without_guarantee(sweep: Snapshot, point: Point) -> str | None:
     """Return what a point lacks of a guarantee, in words; None for a point with a guarantee."""
     most, found = largest_epsilon(sweep.recipe.edp.epsilon), point.metrics["epsilon"]
     if found <= most:
@@ -103,14 +102,14 @@ def without_guarantee(sweep: Sweep, point: Point) -> str | None:
     return f"trial {point.name} has no guarantee: its ε is {epsilon_text(found)}, not <= {most:g}"
 
 
-def objection(sweep: Sweep, point: Point) -> str | None:
+def objection(sweep: Snapshot, point: Point) -> str | None:
     """Return what speaks against the registration of a point's model, in words; None for nothing."""
     lacks = without_guarantee(sweep, point)
     return None if lacks is None else f"{lacks} (--require-guarantee would refuse it)"
 
 
 def keep(
-    sweep: Sweep, point: Point, why: str, wanted: Wanted, limits: dict[str, float] | None = None
+    found: Snapshot, point: Point, why: str, wanted: Wanted, limits: dict[str, float] | None = None
 ) -> Registered | None:
     """Write a chosen configuration as a file for `edp-sweep train`, and register its model if a name is wanted.
 
@@ -120,19 +119,18 @@ def keep(
         UserError: if the file is there already or cannot be written, if the store cannot be opened, or if the model
             cannot be registered. Nothing was written then, unless the registration itself failed.
     """
-    point = released_in_place_of(sweep, point)
+    point, sweep, record = released_in_place_of(found, point), found.sweep, found.record
     check_output(wanted.output)
-    record = sweep.record
     if not os.access(sweep.folder, os.W_OK):
         raise UserError(
             f"name = {sweep.name!r}: {sweep.folder}, where picks are recorded, cannot be written; "
             "allowed: a sweep of yours, or a copy of it"
         )
-    text = _configuration(sweep, point, wanted)
+    text = _configuration(found, point, wanted)
     _check_there(wanted, text)
     # All checks come before the first file is written, so that a refusal leaves nothing behind.
     if wanted.model_name is not None:
-        check_point(sweep, point, wanted.model_name)
+        check_point(found, point, wanted.model_name)
     read_picks(sweep)
     uri = wanted.tracking_uri or record.tracking_uri
     tracker = Tracker(uri, record.recipe, sweep.folder.parent / "mlflow-artifacts", new=False)
@@ -170,22 +168,22 @@ def keep(
     return model
 
 
-def _configuration(sweep: Sweep, point: Point, wanted: Wanted) -> str:
+def _configuration(found: Snapshot, point: Point, wanted: Wanted) -> str:
     """Return the text of the configuration's file."""
-    metrics, storage = point.metrics, sweep.folder.parent
-    spec = configuration_of(sweep, point)
-    remarks = [*users_remark(metrics), *labels_remark(spec.corpus), seeds_words(new_seeds(sweep, point))]
-    seen = f"validation SER {metrics['valid_ser']:.1%}, " if "valid_ser" in metrics else ""
-    uri = wanted.tracking_uri or sweep.record.tracking_uri
+    sweep, metrics = found.sweep, point.metrics
+    spec = configuration_of(found, point)
+    remarks = [*users_remark(metrics), *labels_remark(spec.corpus), seeds_words(found.new_seeds(point))]
+    seen = f"validation SER {FIGURES['valid_ser'].cell(metrics)}, " if "valid_ser" in metrics else ""
+    uri = wanted.tracking_uri or found.record.tracking_uri
     file = "FILE" if is_printed(wanted.output) else wanted.output
     measured_on = "" if point.spec.corpus == spec.corpus else f"On {point.spec.corpus.name}, which is public: "
     heading = (
         f"{heading_of(sweep.name, point.trial, point.epoch, point.run_id)}\n"
-        f"{measured_on}{seen}test SER {metrics['ser']:.1%}, MIA AUC {point.deciding['mia_auc']:.3f}.\n"
+        f"{measured_on}{seen}test SER {FIGURES['ser'].cell(metrics)}, MIA AUC {deciding_cell(metrics, 'mia_auc')}.\n"
         f"{', '.join(epsilon_words(metrics))}, at δ = {metrics['delta']:g}.\n"
-        f"The configuration was {choice_of(sweep)}.\n"
+        f"The configuration was {found.choice()}.\n"
         f"{''.join(f'{words[0].upper()}{words[1:]}.{chr(10)}' for words in filter(None, remarks))}"
-        f"Train it again with: {train_line(file, storage=storage, tracking_uri=uri)}"
+        f"Train it again with: {train_line(file, storage=sweep.folder.parent, tracking_uri=uri)}"
     )
     return as_yaml(spec, heading)
 

@@ -18,11 +18,10 @@ from edp.spec import UserError
 from sweeps.config.choice import GIVEN
 from sweeps.registry.bundle import answering, quiet, save
 from sweeps.registry.card import model_card, privacy_tags
-from sweeps.results.cost import choice_of, epsilon_of_sweep
 from sweeps.results.recommendation import picked_spec
+from sweeps.results.snapshot import Snapshot
 from sweeps.store import journal
 from sweeps.store.picks import Pick
-from sweeps.store.plans import plan_of
 from sweeps.store.prepared import locate
 from sweeps.store.records import Point
 from sweeps.store.sweep import Sweep
@@ -84,10 +83,10 @@ def register_point(
     Raises:
         UserError: as `check_point` and `register`.
     """
-    check_point(sweep, point, name)
-    record = sweep.record
+    found = Snapshot(sweep)
+    check_point(found, point, name)
+    record, plan = found.record, found.plan
     assert point.run_id is not None
-    cost, plan = epsilon_of_sweep(sweep, sweep.trials()), plan_of(sweep)
     return register(
         name,
         tracker=Tracker(
@@ -95,20 +94,20 @@ def register_point(
         ),
         run_id=point.run_id,
         folder=point.folder,
-        features=_features_of(sweep),
+        features=_features_of(found),
         spec=picked_spec(point),
         metrics=point.metrics,
-        cost=math.nan if cost is None else cost,
+        cost=math.nan if found.epsilon is None else found.epsilon,
         wrote=point.digests,
         with_encoder=with_encoder,
         alias=alias,
         picked=picked,
-        choice=choice_of(sweep, picked.limits if picked else ()),
+        choice=found.choice(picked.limits if picked else ()),
         examples=record.examples if plan is None else plan.examples,
     )
 
 
-def check_point(sweep: Sweep, point: Point, name: str) -> None:
+def check_point(found: Snapshot, point: Point, name: str) -> None:
     """Check a registration before anything is written.
 
     Raises:
@@ -116,10 +115,9 @@ def check_point(sweep: Sweep, point: Point, name: str) -> None:
             digests, or missing files.
     """
     check_model_name(name)
-    plan = plan_of(sweep)
-    if plan is not None and point.recipe != plan.recipe:
+    if found.plan is not None and point.recipe != found.plan.recipe:
         raise UserError(
-            f"--register = {name!r}: trial {point.name} is a model of {sweep.recipe.corpus.name}, on which the sweep "
+            f"--register = {name!r}: trial {point.name} is a model of {found.recipe.corpus.name}, on which the sweep "
             f"only chooses; allowed: the released model (without a point or limits), or edp-sweep train --register"
         )
     if point.run_id is None:
@@ -129,13 +127,12 @@ def check_point(sweep: Sweep, point: Point, name: str) -> None:
             f"--register = {name!r}: trial {point.name} kept no digests of its files; allowed: a trial that did "
             "(edp-sweep train makes the model again)"
         )
-    _check_files(name, point.folder, _features_of(sweep))
+    _check_files(name, point.folder, _features_of(found))
 
 
-def _features_of(sweep: Sweep) -> Path:
-    plan = plan_of(sweep)
-    recipe = sweep.recipe if plan is None else plan.recipe
-    return locate(recipe.baseline(), sweep.cache).corpus / "features"
+def _features_of(found: Snapshot) -> Path:
+    recipe = found.recipe if found.plan is None else found.plan.recipe
+    return locate(recipe.baseline(), found.sweep.cache).corpus / "features"
 
 
 def _check_files(name: str, folder: Path, features: Path) -> None:

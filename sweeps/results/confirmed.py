@@ -8,7 +8,7 @@ seeds does not show it. `over_seeds` gives an interval of both; docs/results.md 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,11 +16,11 @@ import numpy as np
 from scipy.stats import t as student
 
 from sweeps.store.journal import CONFIRM
-from sweeps.store.records import ConfirmedRun, Point, TrialRecord
+from sweeps.store.records import Point
 from sweeps.store.sweep import Sweep
 from sweeps.text.columns import TPR
-from trainables.records.files import read_json
-from trainables.records.pareto import Metrics, deciding
+from sweeps.text.figures import deciding_figure
+from trainables.records.pareto import Metrics
 
 CONFIDENCE = 0.95
 SEEDS = "confirmed_seeds"
@@ -96,24 +96,8 @@ def seed_folder(sweep: Sweep, point: Point, seed: int | str) -> Path:
     return sweep.folder / CONFIRM / f"{point.trial}-{point.epoch}" / f"seed-{seed}"
 
 
-def confirmed_runs(sweep: Sweep, point: Point) -> list[ConfirmedRun]:
-    """Return the trainings of a point with new seeds; [] for a released model that was chosen on a proxy corpus.
-
-    Raises:
-        BrokenFile: for a file that is incomplete.
-    """
-    if point.recipe.corpus != sweep.recipe.corpus:
-        return []  # the seeds are of the trial with its settings
-    pattern = seed_folder(sweep, point, "*")
-    return [read_json(path, ConfirmedRun) for path in sorted(pattern.parent.glob(f"{pattern.name}/result.json"))]
-
-
-def new_seeds(sweep: Sweep, point: Point) -> Metrics:
+def means(trainings: Sequence[Metrics]) -> Metrics:
     """Return means of SER and leakage over new seeds, their intervals, and `SEEDS`; {} for fewer than `DECIDE`."""
-    return _means([run.metrics for run in confirmed_runs(sweep, point)])
-
-
-def _means(trainings: Sequence[Metrics]) -> Metrics:
     found: Metrics = {}
     for name in _MEASURED:
         measured = [metrics for metrics in trainings if name in metrics]
@@ -123,22 +107,20 @@ def _means(trainings: Sequence[Metrics]) -> Metrics:
     return found
 
 
-def comparable(sweep: Sweep, trials: Iterable[TrialRecord]) -> dict[str, Metrics]:
+def comparable(points: Iterable[Point], runs: Mapping[str, Sequence[Metrics]]) -> dict[str, Metrics]:
     """Return the figures by which points are compared where some were trained with new seeds, by a point's name.
 
-    A point with at least `DECIDE` new seeds has their means (`new_seeds`). Any other point keeps its single
-    measurement, with an interval that holds the spread over seeds of the points that have them, pooled: otherwise a
-    point would look better known for not having been confirmed. The dictionary is empty without such points.
+    A point with at least `DECIDE` new seeds has their means (`means`). Any other point keeps its single measurement,
+    with an interval that holds the spread over seeds of the points that have them, pooled: otherwise a point would look
+    better known for not having been confirmed. The dictionary is empty without such points.
+
+    Args:
+        runs: metrics of the trainings with new seeds, by a point's name.
     """
-    if not (sweep.folder / CONFIRM).is_dir():
-        return {}
-    points = [point for trial in trials if trial.state in ("complete", "stopped") for point in trial.points]
-    runs = {point.name: [run.metrics for run in confirmed_runs(sweep, point)] for point in points}
-    again = {name: means for name, trainings in runs.items() if (means := _means(trainings))}
+    again = {name: found for name, trainings in runs.items() if (found := means(trainings))}
     spread = {name: half for name in _MEASURED if (half := _pooled([runs[key] for key in again], name)) is not None}
-    for point in points:
-        if point.name not in again and spread:
-            again[point.name] = _widened(point.metrics, spread)
+    if spread:
+        again |= {point.name: _widened(point.metrics, spread) for point in points if point.name not in again}
     return again
 
 
@@ -166,13 +148,9 @@ def _widened(metrics: Metrics, spread: Metrics) -> Metrics:
 
 
 def seeds_words(again: Metrics) -> str:
-    """Return a point's means over new seeds (`new_seeds`) in words, those that choose; "" without new seeds."""
+    """Return a point's means over new seeds (`means`) in words, those that choose; "" without new seeds."""
     if SEEDS not in again:
         return ""
-    figures = deciding(again)
-    said = [
-        f"{words} {figures[name]:{form}} ({figures[f'{name}_lower']:{form}} to {figures[f'{name}_upper']:{form}})"
-        for name, words, form in (("ser", "SER", ".1%"), ("mia_auc", "MIA AUC", ".3f"), (TPR, "MIA TPR", ".1%"))
-        if name in figures
-    ]
-    return f"mean over {figures[SEEDS]:.0f} new seeds, with 95 % intervals: validation {', '.join(said)}"
+    figures = [figure for name in ("ser", "mia_auc", TPR) if (figure := deciding_figure(again, name)).key in again]
+    said = [f"{figure.name} {figure.cell(again)} ({figure.ends(again, ' to ')})" for figure in figures]
+    return f"mean over {again[SEEDS]:.0f} new seeds, with 95 % intervals: validation {', '.join(said)}"

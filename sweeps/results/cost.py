@@ -1,4 +1,4 @@
-"""The cost of a sweep: its seconds and budget, and the ε of everything that ran on its private corpus.
+"""The seconds of a sweep, and its budget.
 
 A trial's `worker_seconds` are its wall-clock seconds times its workers, from the start of its processes' work to its
 last measurement. Its `gpu_seconds` are these times the GPUs of a worker, so 0 on CPUs. A trial that failed, was
@@ -7,21 +7,11 @@ interrupted or still runs has the cost of its finished epochs.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
-from edp.accounting.selection import composed_epsilon, composed_epsilon_user
-from edp.ledger import Ledger
-from sweeps.config.choice import chosen_in, chosen_on
 from sweeps.config.recipe import Recipe
-from sweeps.store.journal import CONFIRM
-from sweeps.store.picks import final_trainings
-from sweeps.store.plans import plan_of, private_corpus
-from sweeps.store.records import TrialRecord, known_ledger
-from sweeps.store.sweep import Sweep
-from sweeps.text.figures import enumerated, epsilon_text, labels_remark
-from trainables.records.epochs import read_curve
+from sweeps.store.records import TrialRecord
 from trainables.records.pareto import Metrics
 
 _HOUR = 3600.0
@@ -95,84 +85,3 @@ def cost_text(cost: Cost) -> str:
     """Return a cost in words."""
     gpu, worker = cost["gpu_seconds"], cost["worker_seconds"]
     return f"{gpu / _HOUR:.3g} GPU-hours" if gpu else f"{worker / _HOUR:.3g} worker-hours, no GPU"
-
-
-def epsilon_of_sweep(sweep: Sweep, trials: list[TrialRecord]) -> float | None:
-    """Return the ε of all trainings together: the composition of their ledgers, without the baseline.
-
-    A sweep that chooses on a public proxy corpus costs what was trained on the private corpus: the release and other
-    final trainings. Return None if the steps of some training are unknown: ε then has no upper bound.
-    """
-    ledgers = _ledgers(sweep, trials)
-    if ledgers is None:
-        return None
-    return composed_epsilon(ledgers, sweep.recipe.edp.delta) if ledgers else 0.0
-
-
-def epsilon_user_of_sweep(sweep: Sweep, trials: list[TrialRecord]) -> float | None:
-    """Return the ε of all trainings together for one user; None also if the users are unknown."""
-    ledgers = _ledgers(sweep, trials)
-    return composed_epsilon_user(ledgers, sweep.recipe.edp.delta) if ledgers is not None else None
-
-
-def unknown_ledgers(sweep: Sweep, trials: list[TrialRecord]) -> str:
-    """Return a clause that names the trainings whose ledger is missing or broken; "" if there are none."""
-    lost = [str(trial.number) for trial in _counted(sweep, trials) if trial.ledger is None]
-    which = [f"trial{'s' if len(lost) > 1 else ''} {enumerated(lost)}"] if lost else []
-    which += [str(place.relative_to(sweep.folder.parent)) for place, ledger in _later(sweep).items() if ledger is None]
-    return f"the ledger of {enumerated(which)} is missing, broken or incomplete" if which else ""
-
-
-def cost_line(sweep: Sweep, trials: list[TrialRecord]) -> str:
-    """Return the ε of the sweep in one line, with the trainings that it is composed of and what chooses among them."""
-    epsilon = epsilon_of_sweep(sweep, trials)
-    value = epsilon_text(epsilon) if epsilon is not None else f"unknown: {unknown_ledgers(sweep, trials)}"
-    user = epsilon_user_of_sweep(sweep, trials)
-    of_user = f"; of a user: {epsilon_text(user)}" if user is not None and trials else ""
-    whole = "ε of the whole sweep" if plan_of(sweep) is None else "ε in all"
-    said = "".join(f"; {words}" for words in labels_remark(private_corpus(sweep)))
-    return f"{whole} ({what_counts(sweep)}): {value}{of_user}{said}; a configuration is {choice_of(sweep)}"
-
-
-def choice_of(sweep: Sweep, limits: Iterable[str] = ()) -> str:
-    """Return what chooses among the trials of a sweep, and whether an ε covers that.
-
-    Args:
-        limits: names of metrics with a limit.
-    """
-    search, corpus = sweep.recipe.search, sweep.recipe.corpus.name
-    chosen = chosen_on(corpus) if plan_of(sweep) is not None else chosen_in(search, limits)
-    return f"{chosen}; the search began at points of {search.points_from}" if search.points_from else chosen
-
-
-def what_counts(sweep: Sweep) -> str:
-    """Return the trainings that the sweep's ε is composed of, in words."""
-    confirmed, final = len(_confirmed(sweep)), len(final_trainings(sweep))
-    if (plan := plan_of(sweep)) is not None:
-        private = f"{final} training{'s' * (final != 1)} on {plan.recipe.corpus.name}"
-        return f"{private}; the trials ran on {sweep.recipe.corpus.name}, which is public, and cost nothing"
-    later = [f"{confirmed} trainings of confirm"] if confirmed else []
-    later += [f"{final} final training{'s' if final > 1 else ''}"] if final else []
-    return f"{enumerated(['all trials', *later])} composed"
-
-
-def _ledgers(sweep: Sweep, trials: list[TrialRecord]) -> list[Ledger] | None:
-    """Return the ledgers of all trainings; None if one of them is unknown."""
-    every = [*(trial.ledger for trial in _counted(sweep, trials)), *_later(sweep).values()]
-    found = [ledger for ledger in every if ledger is not None]
-    return found if len(found) == len(every) else None
-
-
-def _counted(sweep: Sweep, trials: list[TrialRecord]) -> list[TrialRecord]:
-    """Return the trials whose ledgers count: none if their corpus is public."""
-    return [] if plan_of(sweep) is not None else trials
-
-
-def _later(sweep: Sweep) -> dict[Path, Ledger | None]:
-    """Return the ledgers of trainings after the search, by folder."""
-    confirmed = _confirmed(sweep) if plan_of(sweep) is None else []  # a planned sweep's `confirm` trains on the proxy
-    return {folder: known_ledger(folder, read_curve(folder)) for folder in [*confirmed, *final_trainings(sweep)]}
-
-
-def _confirmed(sweep: Sweep) -> list[Path]:
-    return sorted((sweep.folder / CONFIRM).glob("*/seed-*/"))

@@ -10,13 +10,12 @@ from typing import Any
 
 import pandas as pd
 
-from sweeps.results.confirmed import SEEDS, comparable, new_seeds
+from sweeps.results.confirmed import SEEDS
 from sweeps.results.cost import trial_cost
-from sweeps.results.front import pareto_front, ties
-from sweeps.results.recommendation import recommended
-from sweeps.store.records import Point
+from sweeps.results.snapshot import Snapshot
 from sweeps.store.sweep import Sweep
 from trainables.records.epochs import by_epoch
+from trainables.records.pareto import Metrics
 
 
 def trials_frame(sweep: Sweep) -> pd.DataFrame:
@@ -66,12 +65,10 @@ def front_frame(sweep: Sweep) -> pd.DataFrame:
         settings, the metrics on the validation and the test split, and `tied_with`, the names of the points that it is
         tied with (`sweeps.results.front.ties`). `recommended` is True for the point that `edp-sweep pick` takes.
         `confirmed_seeds` and `confirmed_ser`, `confirmed_ser_lower`, … are the results of `edp-sweep confirm`
-        (`sweeps.results.confirmed.new_seeds`).
+        (`sweeps.results.confirmed.means`).
     """
-    trials, objectives = sweep.trials(), sweep.recipe.search.objectives
-    front = pareto_front(trials, objectives, sweep.recipe.search.limits)
-    tied = ties(trials, front, objectives, comparable(sweep, trials))
-    advised = recommended(sweep).point
+    found = Snapshot(sweep)
+    advised = found.recommended().point
     rows = [
         {
             "point": point.name,
@@ -80,17 +77,16 @@ def front_frame(sweep: Sweep) -> pd.DataFrame:
             "run_id": point.run_id,
             **_settings(point.params),
             **point.metrics,
-            "tied_with": tuple(tied.get(point.name, ())),
+            "tied_with": found.candidates[point.name].tied_with,
             "recommended": advised is not None and point.name == advised.name,
-            **_confirmed(sweep, point),
+            **_confirmed(found.new_seeds(point)),
         }
-        for point in front
+        for point in found.pareto
     ]
     return _frame(rows, ["point"])
 
 
-def _confirmed(sweep: Sweep, point: Point) -> dict[str, float]:
-    figures = new_seeds(sweep, point)
+def _confirmed(figures: Metrics) -> Metrics:
     return {name if name == SEEDS else f"confirmed_{name}": value for name, value in figures.items()}
 
 

@@ -17,16 +17,9 @@ from matplotlib.transforms import Bbox
 from sweeps.config.parts import Objective, metric_of
 from sweeps.results.front import epsilon_varies, mechanisms
 from sweeps.store.records import Point
-from sweeps.text.figures import epsilon_text
-from trainables.records.pareto import Metrics, deciding, objective_value
+from sweeps.text.figures import FIGURES, epsilon_text
+from trainables.records.pareto import SelectionFigures, objective_value
 
-AXES: dict[str, str] = {
-    "ser": "SER",
-    "mia_auc": "MIA AUC",
-    "mia_tpr_at_1pct_fpr": "MIA TPR at 1 % FPR",
-    "log10_epsilon": "log10 ε (honest)",
-    "log10_epsilon_paper": "log10 ε (as the paper reckons)",
-}
 STYLE: Any = {
     "svg.fonttype": "none",
     "font.family": "sans-serif",
@@ -80,11 +73,11 @@ def front_svg(
             figure.colorbar(drawn, ax=axes, label=_label_of(colour))
         elif colour == "log10_epsilon" and points:
             axes.set_title(f"all at ε = {epsilon_text(points[0].metrics['epsilon'])}", loc="right", fontsize=9)
-        _draw_baseline(axes, *(_drawn(one, deciding(baseline or {})) for one in (x, y)))
+        _draw_baseline(axes, *(_drawn(one, SelectionFigures(baseline or {})) for one in (x, y)))
         axes.set_xlabel(f"{_label_of(x)} (lower is better)")
         axes.set_ylabel(f"{_label_of(y)} (lower is better)")
         for axis, name in ((axes.xaxis, x), (axes.yaxis, y)):
-            if name == "ser":
+            if FIGURES[metric_of(name)].percent:
                 axis.set_major_formatter(mpl.ticker.PercentFormatter(1))
         _label(figure, axes, front, x, y)
         return svg(figure)
@@ -92,8 +85,8 @@ def front_svg(
 
 def _label_of(objective: Objective) -> str:
     """Return the label of an axis, with the split that an estimate is of."""
-    estimated = objective == metric_of(objective)
-    return f"{AXES[objective]}, validation" if estimated else AXES[objective]
+    figure = FIGURES[metric_of(objective)]
+    return f"{figure.name}, validation" if figure.key == objective else f"log10 {figure.label}"
 
 
 def svg(figure: Figure) -> str:
@@ -108,7 +101,7 @@ def _shades(points: Sequence[Point], colour: Objective) -> dict[str, float]:
     """Map a point's name to the value that sets its colour, an infinite one as the largest; {} if all are alike."""
     if colour.startswith("log10_epsilon") and not epsilon_varies(points):
         return {}
-    values = {point.name: _drawn(colour, point.deciding) for point in points}
+    values = {point.name: _drawn(colour, point.selection_figures) for point in points}
     finite = [value for value in values.values() if math.isfinite(value)]
     return {name: min(value, max(finite)) for name, value in values.items()} if finite else {}
 
@@ -158,21 +151,17 @@ def _label(figure: Figure, axes: Axes, front: Sequence[Point], x: Objective, y: 
 
 
 def _place(point: Point, x: Objective, y: Objective) -> tuple[float, float]:
-    return _drawn(x, point.deciding), _drawn(y, point.deciding)
+    return _drawn(x, point.selection_figures), _drawn(y, point.selection_figures)
 
 
-def _drawn(objective: Objective, metrics: Metrics) -> float:
+def _drawn(objective: Objective, figures: SelectionFigures) -> float:
     """Return the measured value, also where an attack does worse than guessing, which counts as guessing."""
-    return (
-        metrics.get(objective, math.nan) if metric_of(objective) == objective else objective_value(objective, metrics)
-    )
+    return figures.get(objective) if metric_of(objective) == objective else objective_value(objective, figures)
 
 
 def _interval(point: Point, objective: Objective) -> list[list[float]] | None:
     """Return the lengths of the 95 % interval below and above a point, shape (2, 1); None without an interval."""
-    name = metric_of(objective)
-    low, high = (point.deciding.get(f"{name}_{end}") for end in ("lower", "upper"))
-    if name != objective or low is None or high is None:
+    if (ends := point.selection_figures.interval(objective)) is None:
         return None
-    value = point.deciding[name]
-    return [[max(0.0, value - low)], [max(0.0, high - value)]]
+    value = point.selection_figures[objective]
+    return [[max(0.0, value - ends[0])], [max(0.0, ends[1] - value)]]

@@ -6,13 +6,12 @@ import math
 
 from edp.spec import UserError
 from sweeps.config.target_epsilon import ConfigurationRefused, resolve
-from sweeps.results.cost import epsilon_of_sweep
 from sweeps.results.recommendation import picked_spec
-from sweeps.store.picks import final_trainings
-from sweeps.store.plans import Plan, plan_of, released
-from sweeps.store.records import Point, TrialRecord
+from sweeps.results.snapshot import Snapshot
+from sweeps.store.plans import Plan
+from sweeps.store.records import Point
 from sweeps.store.sweep import Sweep
-from sweeps.text.figures import enumerated, epsilon_text, labels_remark
+from sweeps.text.figures import FIGURES, enumerated, epsilon_text, labels_remark
 from trainables.config import TrialSpec
 
 COVERS = "the choice and the release; the check of public corpora for private utterances is not covered"
@@ -28,74 +27,68 @@ def covers(sweep: Sweep) -> str:
 _METHODS = {"dpsgd": "per-utterance clipping", "edp": "the paper's mechanism"}
 
 
-def headline(sweep: Sweep, trials: list[TrialRecord]) -> list[str]:
+def headline(found: Snapshot) -> list[str]:
     """Return lines on the released model, its ε, and what the same ε costs on the proxy corpus.
 
     Return [] for a sweep that does not choose on a proxy corpus.
     """
-    plan = plan_of(sweep)
-    if plan is None:
+    if (plan := found.plan) is None:
         return []
-    private, proxy = plan.recipe.corpus.name, sweep.recipe.corpus.name
-    point = released(sweep)
-    if point is None:
-        idle = "" if sweep.state == "running" else f" Go on with: {sweep.command('resume')}"
+    private, proxy = plan.recipe.corpus.name, found.recipe.corpus.name
+    if (point := found.release) is None:
+        idle = "" if found.state == "running" else f" Go on with: {found.sweep.command('resume')}"
         return [f"Nothing is released yet. The trials run on {proxy}, which is public: they cost {private} no ε.{idle}"]
-    earlier = sweep.recipe.search.points_from
+    earlier = found.recipe.search.points_from
     metrics, unit = point.metrics, plan.recipe.edp.unit.replace("example", "utterance").replace("_", "-")
     lines = [
-        f"Released: a model of {private} with a SER of {metrics['ser']:.1%}, at ε = {epsilon_text(metrics['epsilon'])} "
+        f"Released: a model of {private} with a SER of {FIGURES['ser'].cell(metrics)}, "
+        f"at ε = {epsilon_text(metrics['epsilon'])} "
         f"{'in all (search and release)' if earlier is None else 'of the release'}, δ = {metrics['delta']:g}, "
         f"for one {unit}.",
-        "; ".join([f"ε covers {covers(sweep)}", *labels_remark(plan.recipe.corpus)]) + ".",
-        *_on_proxy(sweep, trials, point),
+        "; ".join([f"ε covers {covers(found.sweep)}", *labels_remark(plan.recipe.corpus)]) + ".",
+        *_on_proxy(found, point),
     ]
-    if (more := len(final_trainings(sweep)) - 1) > 0:
-        total = epsilon_of_sweep(sweep, trials)
-        together = epsilon_text(total) if total is not None else "unknown"
-        lines.append(f"With {more} later training{'s' * (more > 1)} on {private}: ε = {together} together.")
+    if (more := len(found.final) - 1) > 0:
+        lines.append(f"With {more} later training{'s' * (more > 1)} on {private}: ε = {found.epsilon_words} together.")
     return lines
 
 
-def _on_proxy(sweep: Sweep, trials: list[TrialRecord], point: Point) -> list[str]:
+def _on_proxy(found: Snapshot, point: Point) -> list[str]:
     """Return lines that compare the released settings with none, and with other methods, on the proxy corpus."""
-    last = [p for trial in trials if trial.state == "complete" for p in trial.points if p.last]
+    last = [p for trial in found.trials if trial.state == "complete" for p in trial.points if p.last]
     same = next((p for p in last if p.trial == point.trial), None)
-    plain = sweep.record.baseline or {}
-    figures = [f"{plain['ser']:.1%} without privacy"] if plain else []
+    figures = [f"{ser} without privacy"] if (ser := FIGURES["ser"].cell(found.baseline)) else []
     if same is not None:
         figures.append(_at_epsilon(same, "the released settings"))
     released_by = point.spec.training.method
-    for method in sweep.recipe.methods:
-        found = [p for p in last if p.spec.training.method == method]
-        if method != released_by and found:
+    for method in found.recipe.methods:
+        by_method = [p for p in last if p.spec.training.method == method]
+        if method != released_by and by_method:
             most = point.recipe.edp.epsilon or math.inf
-            within = [p for p in found if p.metrics["epsilon"] <= most]
-            best = min(within or found, key=lambda p: p.metrics["ser" if within else "epsilon"])
+            within = [p for p in by_method if p.metrics["epsilon"] <= most]
+            best = min(within or by_method, key=lambda p: p.metrics["ser" if within else "epsilon"])
             figures.append(_at_epsilon(best, _METHODS[method]))
-    lines = [f"On {sweep.recipe.corpus.name}, the public proxy corpus: SER {enumerated(figures)}."] if figures else []
-    return lines
+    return [f"On {found.recipe.corpus.name}, the public proxy corpus: SER {enumerated(figures)}."] if figures else []
 
 
 def _at_epsilon(point: Point, trained: str) -> str:
-    return f"{point.metrics['ser']:.1%} with {trained} at ε = {epsilon_text(point.metrics['epsilon'])}"
+    return f"{FIGURES['ser'].cell(point.metrics)} with {trained} at ε = {epsilon_text(point.metrics['epsilon'])}"
 
 
-def released_in_place_of(sweep: Sweep, point: Point) -> Point:
+def released_in_place_of(found: Snapshot, point: Point) -> Point:
     """Return the released model if `point` is the trial that it was chosen by; else return `point`."""
-    found = released(sweep)
-    return found if found is not None and (found.trial, found.epoch) == (point.trial, point.epoch) else point
+    release = found.release
+    return release if release is not None and (release.trial, release.epoch) == (point.trial, point.epoch) else point
 
 
-def configuration_of(sweep: Sweep, point: Point) -> TrialSpec:
+def configuration_of(found: Snapshot, point: Point) -> TrialSpec:
     """Return the configuration that trains a point's settings on the sweep's private corpus.
 
     Raises:
         UserError: if no noise meets the target ε there.
     """
-    plan = plan_of(sweep)
-    if plan is not None and point.recipe != plan.recipe:
-        return private_configuration(plan, point)
+    if found.plan is not None and point.recipe != found.plan.recipe:
+        return private_configuration(found.plan, point)
     return picked_spec(point)
 
 

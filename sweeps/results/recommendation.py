@@ -7,17 +7,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 
-from edp.spec import UserError
 from sweeps.config.parts import Objective
 from sweeps.config.recipe import Recipe
-from sweeps.results.confirmed import SEEDS, comparable
-from sweeps.results.front import difference, pareto_front
+from sweeps.results.confirmed import SEEDS
+from sweeps.results.front import gap
 from sweeps.store.records import Point
-from sweeps.store.sweep import Sweep
 from sweeps.text.figures import MEANINGFUL, enumerated, epsilon_digits, epsilon_text
-from sweeps.text.paths import short
 from trainables.config import TrialSpec
-from trainables.records.pareto import GUESSING, Metrics, deciding
+from trainables.records.pareto import GUESSING, Metrics, SelectionFigures
 
 
 @dataclass(frozen=True)
@@ -41,22 +38,21 @@ def recommend(
     leakage: Objective | None = "mia_auc",
     limits: Mapping[str, float] | None = None,
     again: Mapping[str, Metrics] | None = None,
-    baseline: Mapping[str, float] | None = None,
 ) -> Recommendation:
     """Return the point of lowest SER among those with a guarantee that do not leak clearly more than another.
 
-    SER and leakage are of the validation split (`Point.deciding`). See `_not_leaking_more` for the test. A point that
-    was trained once leads one with new seeds only if the lead is clear: the lowest of single figures is low by luck.
+    SER and leakage are of the validation split (`Point.selection_figures`). See `_not_leaking_more` for the test. A
+    point that was trained once leads one with new seeds only if the lead is clear: the lowest of single figures is low
+    by luck.
 
     Args:
         target: the recipe's target ε, the largest ε that counts as a guarantee; None: 10.
         leakage: the metric of leakage; None: leakage does not choose.
         limits: the largest value by metric. Points over a limit are left out.
         again: figures that replace the sweep's, by a point's name (`sweeps.results.confirmed.comparable`).
-        baseline: metrics of SGD; the reason compares its audited ε with the point's.
     """
     most = largest_epsilon(target)
-    figures = {point.name: deciding(point.metrics | (again or {}).get(point.name, {})) for point in front}
+    figures = {point.name: SelectionFigures(point.metrics, (again or {}).get(point.name)) for point in front}
     inside = [p for p in front if all(figures[p.name].get(k, math.inf) <= top for k, top in (limits or {}).items())]
     safe = [point for point in inside if point.metrics["epsilon"] <= most]
     fitting = _not_leaking_more(safe or inside, figures, leakage)
@@ -67,26 +63,6 @@ def recommend(
     where = " within the limits" if limits else ""
     words = _why(found, safe, fitting, figures, leakage, f"{where} with a guarantee ({guarantee})")
     return Recommendation(found, words)
-
-
-def recommended(sweep: Sweep, limits: Mapping[str, float] | None = None) -> Recommendation:
-    """Return the recommendation for a sweep as it is now, with the results of `edp-sweep confirm`."""
-    recipe, trials = sweep.recipe, sweep.trials()
-    front = pareto_front(trials, recipe.search.objectives, recipe.search.limits)
-    return recommend(
-        front,
-        target=recipe.edp.epsilon,
-        leakage=choosing_leakage(recipe),
-        limits=_with_own(recipe, limits),
-        again=comparable(sweep, trials),
-        baseline=sweep.record.baseline,
-    )
-
-
-def _with_own(recipe: Recipe, limits: Mapping[str, float] | None) -> dict[str, float]:
-    """Return the recipe's own limits, with `limits` in the place of those of the same metric."""
-    own: dict[str, float] = {f"{name}": most for name, most in recipe.search.limits.items()}
-    return own | dict(limits or {})
 
 
 def leakage_of(recipe: Recipe) -> Objective:
@@ -104,7 +80,7 @@ def largest_epsilon(target: float | None) -> float:
     return MEANINGFUL if target is None else target
 
 
-def _lowest_ser(points: Sequence[Point], figures: Mapping[str, Metrics]) -> Point | None:
+def _lowest_ser(points: Sequence[Point], figures: Mapping[str, SelectionFigures]) -> Point | None:
     """Return the point of lowest SER, as `recommend` says; None without points."""
 
     def order(point: Point) -> tuple[float, float, int, int]:
@@ -114,12 +90,12 @@ def _lowest_ser(points: Sequence[Point], figures: Mapping[str, Metrics]) -> Poin
     if found is None or SEEDS in figures[found.name]:
         return found
     mine = figures[found.name]
-    as_good = [p for p in points if SEEDS in figures[p.name] and difference(mine, figures[p.name], "ser")[1] >= 0]
+    as_good = [p for p in points if SEEDS in figures[p.name] and gap(mine, figures[p.name], "ser")[1] >= 0]
     return min(as_good, key=order, default=found)
 
 
 def _not_leaking_more(
-    points: Sequence[Point], figures: Mapping[str, Metrics], leakage: Objective | None
+    points: Sequence[Point], figures: Mapping[str, SelectionFigures], leakage: Objective | None
 ) -> list[Point]:
     """Return the points that do not leak clearly more than the one with the lowest upper bound of leakage.
 
@@ -128,17 +104,16 @@ def _not_leaking_more(
     decide the choice. An attack that does worse than guessing counts as guessing. A point whose leakage was not
     measured does not leak clearly more.
     """
-    measured = [figures[point.name] for point in points if leakage in figures[point.name]]
+    measured = [figures[point.name] for point in points if leakage and leakage in figures[point.name]]
     if leakage is None or len(measured) < 2:
         return list(points)
-    upper, guess, normal = f"{leakage}_upper", GUESSING[leakage], NormalDist()
-    least = min(measured, key=lambda m: m.get(upper, m[leakage]))
-    least = least | {name: max(guess, least[name]) for name in (leakage, f"{leakage}_lower", upper) if name in least}
+    normal = NormalDist()
+    least = min(measured, key=lambda one: (one.interval(leakage) or (0.0, one[leakage]))[1])
     wider = normal.inv_cdf(1 - 0.025 / (len(measured) - 1)) / normal.inv_cdf(0.975)
 
-    def clearly_more(one: Metrics) -> bool:
-        gap = one.get(leakage, -math.inf) - least[leakage]
-        return gap > 0 and gap > wider * (gap - difference(one, least, leakage)[0])
+    def clearly_more(one: SelectionFigures) -> bool:
+        ahead = one.get(leakage, -math.inf) - max(least[leakage], GUESSING[leakage])
+        return ahead > 0 and ahead > wider * (ahead - gap(one, least, leakage)[0])
 
     return [point for point in points if not clearly_more(figures[point.name])]
 
@@ -160,7 +135,7 @@ def _why(
     found: Point,
     safe: Sequence[Point],
     fitting: Sequence[Point],
-    figures: Mapping[str, Metrics],
+    figures: Mapping[str, SelectionFigures],
     leakage: Objective | None,
     which: str,
 ) -> str:
@@ -189,62 +164,15 @@ def _why(
         else:
             words += "; how much they leak was not measured."
     behind = [p for p in fitting if p is not found and p not in luckier]
-    near = [p for p in behind if difference(mine, figures[p.name], "ser")[1] >= 0]
+    near = [p for p in behind if gap(mine, figures[p.name], "ser")[1] >= 0]
     if near:
         words += f" Its lead over {enumerated([p.name for p in near], 3)} is within the noise of the measurement."
     if found.metrics["epsilon"] > MEANINGFUL:
         words += f" An ε above {MEANINGFUL:g} is a weak guarantee, if any."
     if SEEDS not in mine:
         return words
-    once = f" In the sweep its {ser} was {found.deciding['ser']:.1%}."
+    once = f" In the sweep its {ser} was {found.selection_figures['ser']:.1%}."
     return f"{words}{once} Its figures are means over {mine[SEEDS]:.0f} new seeds."
-
-
-def choose(sweep: Sweep, limits: dict[str, float]) -> tuple[Point, str]:
-    """Return the recommended point within `limits` (metric name to largest value) and the reason.
-
-    If no point has a guarantee, apply the rule without that condition; the reason says so.
-
-    Raises:
-        UserError: if no point fits, with the front's best value for each limit.
-    """
-    limits = _with_own(sweep.recipe, limits)
-    front = pareto_front(sweep.trials(), sweep.recipe.search.objectives, sweep.recipe.search.limits)
-    if not front:
-        raise UserError("the sweep has no complete trial, so there is nothing to pick; allowed: a sweep with a front")
-    found = recommended(sweep, limits)
-    if (point := found.point or found.instead) is None:
-        again = comparable(sweep, sweep.trials())
-        figures = [deciding(point.metrics | again.get(point.name, {})) for point in front]
-        best = ", ".join(
-            f"{name} <= {most:g} (the front's lowest: {min(found.get(name, math.inf) for found in figures):.4g})"
-            for name, most in limits.items()
-        )
-        raise UserError(f"nothing on the front fits {best}; allowed: wider limits")
-    return point, found.why
-
-
-def named_point(sweep: Sweep, name: str) -> Point:
-    """Return the point of this name, on the front or not: `7` is the last epoch of trial 7, `7@3` its third epoch.
-
-    Raises:
-        UserError: if there is none, with the names of points that exist.
-    """
-    known = {
-        f"{point.trial}@{point.epoch}": point
-        for trial in sweep.trials()
-        if trial.state in ("complete", "stopped")
-        for point in trial.points
-    }
-    known |= {point.name: point for point in known.values()}
-    if name not in known:
-        front = pareto_front(sweep.trials(), sweep.recipe.search.objectives, sweep.recipe.search.limits)
-        there = f"the front: {', '.join(point.name for point in front[:8])}" if front else "no trial is complete yet"
-        raise UserError(
-            f"point = {short(name)}: sweep {sweep.name} has no model of this name; allowed: a trial's number, with "
-            f"@epoch for a kept epoch before its last ({there})"
-        )
-    return known[name]
 
 
 def picked_spec(point: Point) -> TrialSpec:

@@ -16,7 +16,6 @@ from sweeps.config.recipe import Recipe
 from sweeps.store.records import Point, known_ledger
 from sweeps.store.sweep import Sweep
 from sweeps.text.errors import drop_removed
-from trainables.config import CorpusSpec
 from trainables.records.epochs import read_curve
 from trainables.records.files import atomic_write, read_json_if_any
 from trainables.records.pareto import Metrics
@@ -80,20 +79,16 @@ def plan_of(sweep: Sweep) -> Plan | None:
     return read_json_if_any(sweep.folder / PLAN, Plan)
 
 
-def private_corpus(sweep: Sweep) -> CorpusSpec:
-    """Return the private corpus of a sweep, which its trials may not have read (`plan_of`)."""
-    plan = plan_of(sweep)
-    return (sweep.recipe if plan is None else plan.recipe).corpus
-
-
-def released(sweep: Sweep) -> Point | None:
+def released(sweep: Sweep, plan: Plan | None) -> Point | None:
     """Return the released model of a sweep that chooses on a proxy corpus; None if there is none yet.
+
+    Args:
+        plan: the sweep's (`plan_of`).
 
     Raises:
         BrokenFile: if a file is incomplete.
     """
-    plan, found = plan_of(sweep), read_json_if_any(sweep.folder / RELEASE, Release)
-    if plan is None or found is None:
+    if plan is None or (found := read_json_if_any(sweep.folder / RELEASE, Release)) is None:
         return None
     folder = sweep.folder.parent / found.folder
     return Point(

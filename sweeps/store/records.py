@@ -22,7 +22,7 @@ from sweeps.text.paths import short
 from trainables.config import TrialSpec
 from trainables.records.epochs import LEDGER, by_epoch, epoch_folder, read_curve, read_ledger
 from trainables.records.files import BrokenFile, digest
-from trainables.records.pareto import Metrics, deciding
+from trainables.records.pareto import Metrics, SelectionFigures
 
 
 def _with_figures(metrics: dict[str, Any]) -> dict[str, Any]:
@@ -103,9 +103,9 @@ class Point:
         return self.recipe.trial(self.params)
 
     @cached_property
-    def deciding(self) -> Metrics:
-        """The figures by which points are compared and chosen (`trainables.records.pareto.deciding`)."""
-        return deciding(self.metrics)
+    def selection_figures(self) -> SelectionFigures:
+        """The figures by which points are compared and chosen."""
+        return SelectionFigures(self.metrics)
 
     @cached_property
     def name(self) -> str:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from sweeps.text.figures import MARK, Metrics, epsilon_cell, read_text, tpr_text, user_cell
-from trainables.records.pareto import deciding
+from sweeps.text.figures import FIGURES, MARK, Metrics, deciding_cell, read_text
 
 TPR = "mia_tpr_at_1pct_fpr"
 SCHEMA_ONLY = "the schema alone, without private data"
@@ -19,59 +18,16 @@ SER_HEADS = ["SER\nvalid", "SER\ntest"]
 """The headings of the SER that chooses, and of the SER that nothing chooses by."""
 
 
-def ser_cells(metrics: Metrics, *, interval: bool = False, both: bool = True) -> dict[str, str]:
-    """Return the SER cells of a model by the headings of their columns (`SER_HEADS`), as `ser_cell`.
+def model_heads(models: Iterable[Metrics], *, rare: bool = False) -> list[str]:
+    """Return the headings of the columns of models' figures.
 
-    Args:
-        both: True: `interval` is of both SERs; False: of the one that chooses.
+    The ε of users and of the audit have a column only if some model has them, the TPR of the attack only if `rare`.
     """
-    valid, test = SER_HEADS
-    seen = ser_cell(metrics, "valid_ser", interval=interval)
-    return {valid: seen, test: ser_cell(metrics, interval=interval and (both or not seen))}
-
-
-def ser_cell(metrics: Metrics, name: str = "ser", *, interval: bool = False) -> str:
-    """Return the SER in percent, with half its 95 % interval if `interval`; "" if it was not measured.
-
-    Args:
-        name: `ser`, of the test split, or `valid_ser`.
-    """
-    if name not in metrics:
-        return ""
-    return f"{metrics[name]:.1%}{_half(metrics, name, 100, 1) if interval else ''}"
-
-
-def attack_cells(metrics: Metrics, *, interval: bool = False) -> dict[str, str]:
-    """Return the cells of the membership attack by the headings of their columns, of the split that chooses."""
-    attack = deciding(metrics)
-    return {"MIA AUC": auc_cell(attack, interval=interval), "MIA TPR": tpr_cell(attack, interval=interval)}
-
-
-def auc_cell(metrics: Metrics, *, interval: bool = False) -> str:
-    """Return the AUC of the membership attack, as `ser_cell`."""
-    if "mia_auc" not in metrics:
-        return ""
-    return f"{metrics['mia_auc']:.3f}{_half(metrics, 'mia_auc', 1, 3) if interval else ''}"
-
-
-def tpr_cell(metrics: Metrics, *, interval: bool = False) -> str:
-    """Return the TPR of the membership attack in percent, at the FPR that was realised, as `ser_cell`."""
-    if TPR not in metrics:
-        return ""
-    half = _half(metrics, TPR, 100, 1) if interval else ""
-    return tpr_text(metrics[TPR], metrics.get("mia_realised_1pct_fpr")) + half
-
-
-def _half(metrics: Metrics, name: str, scale: float, digits: int) -> str:
-    """Return ± half the width of a figure's 95 % interval; "" if it has none."""
-    low, high = metrics.get(f"{name}_lower"), metrics.get(f"{name}_upper")
-    return "" if low is None or high is None else f" ±{scale * (high - low) / 2:.{digits}f}"
-
-
-def epsilon_heads(models: Iterable[Metrics]) -> list[str]:
-    """Return the headings of the ε columns; those of users and of the audit only if some model has such an ε."""
     models = list(models)
     return [
+        *SER_HEADS,
+        "MIA AUC",
+        *(["MIA TPR"] if rare else []),
         "ε honest",
         *(["ε read"] if any("epsilon_read" in metrics for metrics in models) else []),
         *(["ε user"] if any("epsilon_user" in metrics for metrics in models) else []),
@@ -79,14 +35,23 @@ def epsilon_heads(models: Iterable[Metrics]) -> list[str]:
     ]
 
 
-def epsilon_cells(metrics: Metrics) -> dict[str, str]:
-    """Return the ε cells of a model by the headings of their columns; "" for an ε that is not known."""
+def model_cells(metrics: Metrics, *, interval: bool = False, every: bool = True) -> dict[str, str]:
+    """Return the cells of a model by the headings of their columns; "" for a figure that is not known.
+
+    The attack's are of the split that chooses.
+
+    Args:
+        interval: True for figures with ± half their 95 % interval; not `every`: the SER that chooses alone.
+    """
+    valid, test = SER_HEADS
+    seen = FIGURES["valid_ser"].cell(metrics, interval=interval)
     return {
-        "ε honest": epsilon_cell(metrics["epsilon"]) if "epsilon" in metrics else "",
+        valid: seen,
+        test: FIGURES["ser"].cell(metrics, interval=interval and (every or not seen)),
+        "MIA AUC": deciding_cell(metrics, "mia_auc", interval=interval and every),
+        "MIA TPR": deciding_cell(metrics, TPR, interval=interval and every),
         "ε read": read_text(metrics),
-        "ε user": user_cell(metrics),
-        "ε paper": epsilon_cell(metrics["epsilon_paper"]) if "epsilon_paper" in metrics else "",
-    }
+    } | {FIGURES[key].head: FIGURES[key].cell(metrics) for key in ("epsilon", "epsilon_user", "epsilon_paper")}
 
 
 def epsilon_legend() -> str:

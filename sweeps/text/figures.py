@@ -1,14 +1,16 @@
-"""Metrics, epsilons, guarantees and results of attacks as text."""
+"""The figures of a model as every place shows them (`FIGURES`), and its guarantee in words."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
 
 from edp.rounding import rounded_down, rounded_up
 from edp.spec import EDPSpec
 from trainables.config import CorpusSpec
+from trainables.records.pareto import interval_of, selection_key
 
 NO_GUARANTEE = 1e4
 """Smallest ε that is labelled as no formal guarantee."""
@@ -21,9 +23,6 @@ WORTH = ((1.0, "strong"), (MEANINGFUL, "reasonable"), (NO_GUARANTEE, "weak, if a
 
 SMALL = 0.1
 """Largest δ·n that is called small."""
-
-MARK = "†"
-"""Label for "no formal guarantee" in narrow columns. The table's caption explains it."""
 
 LABELS_PUBLIC = "labels are taken to be public"
 
@@ -42,43 +41,168 @@ def number(value: float) -> str:
     return f"{value:.0f}" if 99.95 <= abs(value) < NO_GUARANTEE else f"{value:.3g}"
 
 
+_ROUND: Mapping[str, Callable[[float, int], float]] = {"upper": rounded_up, "lower": rounded_down}
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A quantity of a model, and the one way in which every place shows it."""
+
+    key: str
+    """Its name among a model's metrics, or that of a setting."""
+    name: str
+    of: str = ""
+    """What it is of, as a label has it in brackets."""
+    short: str = ""
+    """The same for a narrow column; "": `of`."""
+    better: Literal["lower", "higher", ""] = ""
+    unit: Literal["%", "ε", "s", ""] = ""
+    """`%`: a share from 0 to 1, shown in percent."""
+    digits: int | None = None
+    """Digits behind the point; None: three significant ones."""
+    bound: Literal["upper", "lower", ""] = ""
+    """An upper bound is rounded up, a lower one down."""
+    log: bool = False
+    """True if charts draw it on a logarithmic axis."""
+    beside: str = ""
+    """The key of the share at which it was measured, which is shown with it."""
+
+    @property
+    def label(self) -> str:
+        """Its name in charts and lists."""
+        return f"{self.name} ({self.of})" if self.of else self.name
+
+    @property
+    def head(self) -> str:
+        """Its name in a narrow column."""
+        return f"{self.name} {self.short or self.of}".strip()
+
+    @property
+    def percent(self) -> bool:
+        """True for a share."""
+        return self.unit == "%"
+
+    def text(self, value: Any, *, sentence: bool = False) -> str:
+        """Format a value, a bound so that it is no better than it is. A setting may have any value.
+
+        Args:
+            sentence: True to say in words that an ε is no formal guarantee; False to mark it, for a caption to explain.
+        """
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            return str(value).lower() if isinstance(value, bool) else str(value)
+        if math.isnan(value):
+            return "–"
+        if self.bound:
+            value = _ROUND[self.bound](value, 3)
+        if self.unit == "ε" and self.bound == "upper" and value >= NO_GUARANTEE:
+            if sentence:
+                return f"{'∞' if math.isinf(value) else f'{value:.2e}'} (no formal guarantee)"
+            return f"∞ {MARK}" if math.isinf(value) else f"{rounded_up(value, 2):.1e} {MARK}"
+        if self.percent:
+            return _percent(value) if self.digits is None else f"{value:.{self.digits}%}"
+        if self.unit == "s":
+            return f"{value:,.0f}" if value >= 10 else f"{value:.2g}"
+        if isinstance(value, int):
+            return f"{value:,}"
+        return number(value) if self.digits is None else f"{value:.{self.digits}f}"
+
+    def exact(self, value: float, digits: int = 6) -> str:
+        """Format a value with more significant digits than `text` has."""
+        return f"{_ROUND[self.bound](value, digits) if self.bound else value:.{digits}g}"
+
+    def cell(self, metrics: Metrics, *, interval: bool = False) -> str:
+        """Return the figure of a model, with ± half its 95 % interval if `interval`; "" if it was not measured."""
+        if metrics.get(self.key) is None:
+            return ""
+        words = self.text(metrics[self.key])
+        if (at := metrics.get(self.beside)) is not None:
+            words += f" at {_percent(at)}"
+        if not interval or (ends := interval_of(metrics, self.key)) is None:
+            return words
+        return f"{words} ±{(100 if self.percent else 1) * (ends[1] - ends[0]) / 2:.{self.digits}f}"
+
+    def ends(self, metrics: Metrics, between: str = " – ") -> str:
+        """Return the ends of the figure's 95 % interval; "" if it has none."""
+        return between.join(map(self.text, interval_of(metrics, self.key) or ()))
+
+    def change(self, value: float, baseline: float | None) -> str:
+        """Return the difference to a baseline: of shares in points, of costs the ratio; "" if it would say little."""
+        if self.log or baseline is None or not (math.isfinite(value) and math.isfinite(baseline)):
+            return ""
+        if self.unit == "s":
+            return f"× {value / baseline:.2g}" if baseline else ""
+        if self.percent:
+            return f"{round(100 * (value - baseline), 1) + 0.0:+.1f} points"  # + 0.0, or it might be -0.0
+        return f"{round(value - baseline, 3) + 0.0:+.3f}"
+
+
+MARK = "†"
+"""Label for "no formal guarantee" in narrow columns. The table's caption explains it."""
+
+
+def _on_both(key: str, name: str, **how: Any) -> list[Figure]:
+    """Return a figure of the validation split, and of the test split."""
+    at, splits = how.pop("beside", ""), (("valid_", "validation", "valid"), ("", "test", "test"))
+    return [Figure(f"{v}{key}", name, of, short, "lower", beside=at and v + at, **how) for v, of, short in splits]
+
+
+FIGURES: Mapping[str, Figure] = {
+    figure.key: figure
+    for figure in (
+        *_on_both("ser", "SER", unit="%", digits=1),
+        *_on_both("mia_auc", "MIA AUC", digits=3),
+        Figure("epsilon", "ε", "honest", "", "lower", "ε", bound="upper", log=True),
+        Figure("epsilon_user", "ε", "of a user", "user", "lower", "ε", bound="upper", log=True),
+        Figure("epsilon_paper", "ε", "as the paper reckons", "paper", "lower", "ε", bound="upper", log=True),
+        Figure("intent_accuracy", "Intent accuracy", better="higher", unit="%", digits=1),
+        Figure("slot_f1", "Slot F1", better="higher", unit="%", digits=1),
+        *_on_both("mia_tpr_at_1pct_fpr", "MIA TPR at 1 % FPR", unit="%", digits=1, beside="mia_realised_1pct_fpr"),
+        Figure("gpu_seconds", "GPU-seconds", better="lower", unit="s"),
+        Figure("worker_seconds", "Worker-seconds", better="lower", unit="s"),
+        Figure("epsilon_read", "ε", "read, at least", unit="ε", bound="lower"),
+        Figure("epsilon_read_upper", "ε", "read, at most", unit="ε", bound="upper"),
+        Figure("epsilon_audited", "ε", "audited, at least", unit="ε", bound="lower"),
+        Figure("noise_factor_at_least", "noise over the ledger's", "at least", bound="lower"),
+        Figure("noise_factor_at_most", "noise over the ledger's", "at most", bound="upper"),
+        Figure("permitted_tpr_at_1pct_fpr", "Permitted TPR at 1 % FPR", unit="%", bound="upper"),
+        Figure("permitted_tpr_at_01pct_fpr", "Permitted TPR at 0.1 % FPR", unit="%", bound="upper"),
+        Figure("gaussian_mu", "μ of Gaussian DP", bound="upper"),
+    )
+}
+"""Every figure of a model that is shown to people, by key."""
+
+
+def deciding_figure(metrics: Metrics, name: str) -> Figure:
+    """Return the figure that chooses for an objective: of the validation split, if a model has it."""
+    return FIGURES[selection_key(metrics, name)]
+
+
+def deciding_cell(metrics: Metrics, name: str, *, interval: bool = False) -> str:
+    """Return the cell of the figure that chooses for an objective."""
+    return deciding_figure(metrics, name).cell(metrics, interval=interval)
+
+
 def epsilon_text(epsilon: float) -> str:
-    """Format ε, rounded up, with a label if it is no formal guarantee."""
-    shown = rounded_up(epsilon)
-    if math.isinf(shown):
-        return "∞ (no formal guarantee)"
-    return f"{shown:.2e} (no formal guarantee)" if shown >= NO_GUARANTEE else number(shown)
+    """Format ε, rounded up, for a sentence; "unknown" for NaN."""
+    return "unknown" if math.isnan(epsilon) else FIGURES["epsilon"].text(epsilon, sentence=True)
 
 
 def epsilon_cell(epsilon: float) -> str:
     """Format ε, rounded up, for a narrow column."""
-    shown = rounded_up(epsilon)
-    if math.isinf(shown):
-        return f"∞ {MARK}"
-    return f"{rounded_up(epsilon, 2):.1e} {MARK}" if shown >= NO_GUARANTEE else number(shown)
+    return FIGURES["epsilon"].text(epsilon)
 
 
 def epsilon_digits(epsilon: float, digits: int = 6) -> str:
     """Format ε with more digits than tables have, rounded up."""
-    return f"{rounded_up(epsilon, digits):.{digits}g}"
-
-
-def least_epsilon(bound: float) -> str:
-    """Format a lower bound of ε, rounded down."""
-    return number(rounded_down(bound))
-
-
-def user_cell(metrics: Metrics) -> str:
-    """Format a user's ε for a narrow column; "" if users are unknown."""
-    return epsilon_cell(metrics["epsilon_user"]) if "epsilon_user" in metrics else ""
+    return FIGURES["epsilon"].exact(epsilon, digits)
 
 
 def read_text(metrics: Metrics) -> str:
     """Format the bounds of ε that the training's own audit read, for a narrow column; "" if it read none."""
-    lower, upper = (metrics.get(name) for name in ("epsilon_read", "epsilon_read_upper"))
-    if lower is None or upper is None:
+    lower, upper = (FIGURES[name].cell(metrics) for name in ("epsilon_read", "epsilon_read_upper"))
+    if not (lower and upper):
         return ""
-    return epsilon_cell(upper) if math.isinf(upper) else f"{least_epsilon(lower)}–{epsilon_cell(upper)}"
+    return upper if math.isinf(metrics["epsilon_read_upper"]) else f"{lower}–{upper}"
 
 
 def noise_read_words(metrics: Metrics) -> str:
@@ -107,27 +231,29 @@ def metrics_line(metrics: Metrics, corpus: CorpusSpec) -> str:
     """Return the figures of a trained model in one line."""
     remarks = [*users_remark(metrics), *labels_remark(corpus)]
     privacy = "; ".join([f"{', '.join(epsilon_words(metrics))}, at δ = {metrics['delta']:g}", *remarks])
-    seen = f"validation SER {metrics['valid_ser']:.1%}, " if "valid_ser" in metrics else ""
-    return f"{seen}{utility_words(metrics)}, MIA AUC {metrics['mia_auc']:.3f}, {privacy}"
+    return f"{utility_words(metrics, 'valid_ser')}, MIA AUC {FIGURES['mia_auc'].cell(metrics)}, {privacy}"
 
 
-def utility_words(metrics: Metrics) -> str:
-    """Return the utility metrics of a model's task on the test split in words."""
+def utility_words(metrics: Metrics, *more: str) -> str:
+    """Return the utility metrics of a model's task in words: of the test split, and before them those of `more`."""
     error = "test SER" if "slot_f1" in metrics else "test SER (error rate)"
-    names = {"ser": error, "intent_accuracy": "intent accuracy", "slot_f1": "slot F1"}
-    return ", ".join(f"{words} {metrics[name]:.1%}" for name, words in names.items() if name in metrics)
+    names = dict.fromkeys(more, "validation SER")
+    names |= {"ser": error, "intent_accuracy": "intent accuracy", "slot_f1": "slot F1"}
+    return ", ".join(f"{words} {FIGURES[name].cell(metrics)}" for name, words in names.items() if name in metrics)
 
 
 def epsilon_words(metrics: Metrics) -> list[str]:
     """Return a model's epsilons in words: honest, of a user if known, the paper's claim, as read, and audited."""
-    honest, paper = (metrics.get(name, math.nan) for name in ("epsilon", "epsilon_paper"))
-    read = read_text(metrics)
+    known = {"honest": "epsilon", "of a user": "epsilon_user", "paper": "epsilon_paper"}
+    least = FIGURES["epsilon_audited"].cell(metrics)
     return [
-        f"ε honest {epsilon_text(honest)}",
-        *([f"ε of a user {epsilon_text(metrics['epsilon_user'])}"] if "epsilon_user" in metrics else []),
-        f"ε paper {epsilon_text(paper)}",
-        *([f"ε read {read}"] if read else []),
-        *([f"ε audited ≥ {least_epsilon(metrics['epsilon_audited'])}"] if "epsilon_audited" in metrics else []),
+        *(
+            f"ε {of} {epsilon_text(metrics.get(key, math.nan))}"
+            for of, key in known.items()
+            if key in metrics or of != "of a user"
+        ),
+        *([f"ε read {read}"] if (read := read_text(metrics)) else []),
+        *([f"ε audited ≥ {least}"] if least else []),
     ]
 
 
@@ -248,11 +374,6 @@ def relative_change(value: float, baseline: float) -> float:
     return 100 * (value - baseline) / baseline if baseline else math.nan
 
 
-def points_apart(value: float, baseline: float) -> str:
-    """Format the difference of two shares in percentage points. A ratio to a small baseline would say little."""
-    return f"{round(100 * (value - baseline), 1) + 0.0:+.1f} points"  # + 0.0, or it might be -0.0
-
-
 def enumerated(names: Sequence[str], most: int | None = None) -> str:
     """Return names as a sentence lists them (`1, 2 and 3`): at most `most`, then how many more there are."""
     shown = [*names] if most is None or len(names) <= most else [*names[:most], f"{len(names) - most} more"]
@@ -261,14 +382,12 @@ def enumerated(names: Sequence[str], most: int | None = None) -> str:
 
 def permitted_words(figures: Metrics) -> str:
     """Return the largest true positive rates that the ledger permits any attack, rounded up; "" if unknown."""
-    at_1, at_01, mu = (
-        figures.get(name) for name in ("permitted_tpr_at_1pct_fpr", "permitted_tpr_at_01pct_fpr", "gaussian_mu")
-    )
-    if at_1 is None or at_01 is None or mu is None:
+    names = ("permitted_tpr_at_1pct_fpr", "permitted_tpr_at_01pct_fpr", "gaussian_mu")
+    at_1, at_01, mu = (FIGURES[name].cell(figures) for name in names)
+    if not (at_1 and at_01 and mu):
         return ""
     return (
-        f"the ledger permits any attack a TPR of {_percent(rounded_up(at_1))} at 1 % FPR and of "
-        f"{_percent(rounded_up(at_01))} at 0.1 % (Gaussian DP with μ = {number(rounded_up(mu))})"
+        f"the ledger permits any attack a TPR of {at_1} at 1 % FPR and of {at_01} at 0.1 % (Gaussian DP with μ = {mu})"
     )
 
 

@@ -9,24 +9,19 @@ from urllib.parse import quote, urlencode
 
 from sweeps.config.recipe import Recipe
 from sweeps.config.space import SHAPE
-from sweeps.results.cost import cost_line
-from sweeps.results.front import hollow
+from sweeps.results.front import Candidate
 from sweeps.results.headline import headline
-from sweeps.store.plans import plan_of
-from sweeps.store.records import Point, TrialRecord
+from sweeps.results.snapshot import Snapshot
 from sweeps.store.storage import train_line
 from sweeps.store.sweep import Sweep
 from sweeps.text.columns import (
     HOLLOW,
     HOLLOW_WORDS,
     SCHEMA_ONLY,
-    SER_HEADS,
     TPR,
-    attack_cells,
-    epsilon_cells,
-    epsilon_heads,
     epsilon_legend,
-    ser_cells,
+    model_cells,
+    model_heads,
 )
 from sweeps.text.figures import params_text, users_notes
 from sweeps.text.terminal import command_line
@@ -54,22 +49,21 @@ def _searched(recipe: Recipe) -> str:
     )
 
 
-def run_note(sweep: Sweep, recipe: Recipe, trials: list[TrialRecord], front: list[Point], experiment: str) -> str:
+def run_note(found: Snapshot, experiment: str) -> str:
     """Return the Markdown for the parent run's page; `experiment` is the id of its experiment.
 
     MLflow shows the first lines; a click shows the rest.
     """
-    name = sweep.name
-    models, noisy = sum(len(trial.points) for trial in trials), hollow(front, recipe.search.objectives)
-    front = sorted(front, key=lambda point: point.name in noisy)
+    sweep, recipe, front, name = found.sweep, found.recipe, found.front, found.sweep.name
+    models = sum(len(trial.points) for trial in found.trials)
     every, best = f"[all trials]({trials_page(experiment, name)})", _runs(experiment, name, "the front", "pareto")
     picked = _runs(experiment, name, "what was picked", "picked")
     shown, rare = _spread_over(front, _ROWS), TPR in recipe.search.objectives
-    metrics, released = [point.metrics for point in front], headline(sweep, trials)
-    heads = ["trial", *SER_HEADS, "MIA AUC", *(["MIA TPR"] if rare else []), *epsilon_heads(metrics), "configuration"]
+    metrics, released = [one.metrics for one in front], headline(found)
+    heads = ["trial", *model_heads(metrics, rare=rare), "configuration"]
     more = f"{len(shown)} of the front's {len(front)}; all of them: `{sweep.command('front')}`. "
-    if plan_of(sweep) is None:
-        storage, uri = sweep.folder.parent, sweep.record.tracking_uri
+    if found.plan is None:
+        storage, uri = sweep.folder.parent, found.record.tracking_uri
         train = train_line("picked.yaml", storage=storage, tracking_uri=uri)
         go_on = [sweep.command("pick"), train, sweep.command("confirm", "--seeds", "3")]
     else:  # another training on the private corpus would cost more ε
@@ -83,13 +77,13 @@ def run_note(sweep: Sweep, recipe: Recipe, trials: list[TrialRecord], front: lis
         "",
         f"| {' | '.join(heads)} |".replace("\n", " "),
         f"|{'---|' * len(heads)}",
-        *([_row(heads, "SGD", sweep.record.baseline, "plain SGD")] if sweep.record.baseline else []),
-        *([_row(heads, "schema", sweep.record.schema_only, SCHEMA_ONLY)] if sweep.record.schema_only else []),
-        *(_row(heads, f"{HOLLOW * (p.name in noisy)}{p.name}", p.metrics, params_text(p.params)) for p in shown),
+        *([_row(heads, "SGD", found.baseline, "plain SGD")] if found.baseline else []),
+        *([_row(heads, "schema", found.schema_only, SCHEMA_ONLY)] if found.schema_only else []),
+        *(_row(heads, f"{HOLLOW * c.hollow}{c.key}", c.metrics, params_text(c.params)) for c in shown),
         "",
         (more if len(shown) < len(front) else "")
-        + (f"{HOLLOW}: {HOLLOW_WORDS}. " if noisy else "")
-        + f"`2@3`: trial 2 after epoch 3. {epsilon_legend()} {cost_line(sweep, trials)}.{users_notes(metrics)}",
+        + (f"{HOLLOW}: {HOLLOW_WORDS}. " if any(one.hollow for one in front) else "")
+        + f"`2@3`: trial 2 after epoch 3. {epsilon_legend()} {found.cost_line}.{users_notes(metrics)}",
         "",
         _searched(recipe),
         "",
@@ -104,9 +98,7 @@ def run_note(sweep: Sweep, recipe: Recipe, trials: list[TrialRecord], front: lis
 def _row(heads: list[str], name: str, metrics: Mapping[str, Any], configuration: str) -> str:
     cells = {
         "trial": name,
-        **ser_cells(metrics),
-        **attack_cells(metrics),
-        **epsilon_cells(metrics),
+        **model_cells(metrics),
         "configuration": configuration,
     }
     return f"| {' | '.join(cells[head] or '–' for head in heads)} |"
@@ -142,7 +134,7 @@ def _trials_of(sweep: str) -> str:
     return f"tags.sweep = '{sweep}' and tags.role = 'trial'"
 
 
-def _spread_over(front: list[Point], most: int) -> list[Point]:
+def _spread_over(front: list[Candidate], most: int) -> list[Candidate]:
     """Return at most `most` points, spread from the first to the last."""
     if len(front) <= most:
         return front

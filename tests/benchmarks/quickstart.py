@@ -12,10 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from sweeps.results.confirmed import comparable
-from sweeps.results.cost import epsilon_of_sweep
-from sweeps.results.front import hollow, pareto_front
-from sweeps.store.plans import plan_of, released
+from sweeps.results.snapshot import Snapshot
 from sweeps.store.sweep import Sweep
 from sweeps.text.figures import epsilon_text, read_text
 from tests.benchmarks.machine import machine, versions
@@ -36,18 +33,18 @@ def row(trained: str, corpus: str, params: dict[str, Any], metrics: Metrics, **m
 
 def document(sweep: Sweep, seconds: float, remark: str) -> dict[str, Any]:
     """Return the result of a sweep that has released a model."""
-    recipe, trials, release, plan = sweep.recipe, sweep.trials(), released(sweep), plan_of(sweep)
+    found = Snapshot(sweep)
+    trials, release, plan = found.trials, found.release, found.plan
     assert release is not None
     assert plan is not None
-    front = pareto_front(trials, recipe.search.objectives, recipe.search.limits)
-    noisy, names = hollow(front, recipe.search.objectives, comparable(sweep, trials)), {p.name for p in front}
+    noisy, names = {one.key for one in found.front if one.hollow}, {one.key for one in found.front}
     points = sorted((p for t in trials for p in t.points), key=lambda point: point.metrics["epsilon"])
     return {
         "date": f"{datetime.now(UTC):%Y-%m-%d}",
         "command": "make sweep",
         "remark": f"{remark}; an epsilon of null is infinite",
         "seconds": seconds,
-        "epsilon_in_all": epsilon_of_sweep(sweep, trials),
+        "epsilon_in_all": found.epsilon,
         "machine": machine(),
         "versions": versions(),
         "rows": [

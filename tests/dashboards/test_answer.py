@@ -12,16 +12,16 @@ import pytest
 from dashboards.pareto import parts
 from dashboards.pareto.app import candidates_csv
 from dashboards.pareto.charts import beside, others, two_sweeps
-from dashboards.pareto.data import Snapshot, snapshot
+from dashboards.pareto.data import PageData, snapshot
 from dashboards.pareto.detail import side_by_side
 from dashboards.pareto.scatter import scatter
 from dashboards.pareto.source import Source
 from edp.spec import UserError
-from sweeps.results.front import difference
-from sweeps.results.recommendation import recommended
+from sweeps.results.snapshot import Snapshot
 from sweeps.store.picks import MAX_NOTE, read_notes, write_note
 from tests.support.synthetic import sweep_of
 from trainables.records.files import BrokenFile
+from trainables.records.pareto import difference
 
 
 @pytest.fixture(scope="module")
@@ -37,17 +37,17 @@ def source(storage: Path) -> Source:
 
 
 @pytest.fixture
-def found(source: Source) -> Snapshot:
+def found(source: Source) -> PageData:
     return snapshot(source.sweep)
 
 
 @pytest.mark.slow
-def test_the_page_recommends_what_pick_does(source: Source, found: Snapshot) -> None:
-    assert found.advice() == recommended(source.sweep)
+def test_the_page_recommends_what_pick_does(source: Source, found: PageData) -> None:
+    assert found.advice() == Snapshot(source.sweep).recommended()
     assert found.advice({"ser": 0.0}).point is None
 
 
-def test_ser_against_leakage_has_the_line_of_guessing(found: Snapshot) -> None:
+def test_ser_against_leakage_has_the_line_of_guessing(found: PageData) -> None:
     axes = found.axes
     figure = scatter(found, {}, axes["ser"], axes["mia_auc"], axes["epsilon"], "light")
     layout = figure["layout"]
@@ -62,10 +62,11 @@ def test_ser_against_leakage_has_the_line_of_guessing(found: Snapshot) -> None:
     assert not [s for s in layout["shapes"] if s["type"] == "rect"], "bands belong to an ε"
 
 
-def test_two_candidates_side_by_side_say_what_is_noise(found: Snapshot) -> None:
+def test_two_candidates_side_by_side_say_what_is_noise(found: PageData) -> None:
     one, *_, other = found.front
     shown = str(side_by_side(found, one, [other]))
-    low, high = difference(one.metrics, other.metrics, "valid_ser")
+    (a, of_a), (b, of_b) = ((c.value("valid_ser"), c.interval("valid_ser")) for c in (one, other))
+    low, high = difference(a, of_a, b, of_b)
     assert f"{100 * low:+.1f} to {100 * high:+.1f} points" in shown
     assert one.name in shown
     assert other.name in shown
@@ -78,7 +79,7 @@ def test_two_candidates_side_by_side_say_what_is_noise(found: Snapshot) -> None:
     assert "difference" not in three
 
 
-def test_the_csv_has_a_row_for_each_candidate_with_its_place(found: Snapshot) -> None:
+def test_the_csv_has_a_row_for_each_candidate_with_its_place(found: PageData) -> None:
     rows = list(csv.DictReader(io.StringIO(candidates_csv(found))))
     assert [row["point"] for row in rows] == list(found.candidates)
     assert sum(row["pareto"] == "True" for row in rows) == len(found.front)
@@ -88,7 +89,7 @@ def test_the_csv_has_a_row_for_each_candidate_with_its_place(found: Snapshot) ->
     assert float(rows[0]["ser"]) == found.front[0].metrics["ser"]
 
 
-def test_another_sweep_stands_beside_it(source: Source, found: Snapshot) -> None:
+def test_another_sweep_stands_beside_it(source: Source, found: PageData) -> None:
     assert others(source) == ["other"]
     assert beside(source, None) is beside(source, "made") is beside(source, "../made") is None
     other = beside(source, "other")
@@ -98,7 +99,7 @@ def test_another_sweep_stands_beside_it(source: Source, found: Snapshot) -> None
         assert part in shown, part
     assert "different corpora" not in shown
     foreign = other.recipe.model_copy(update={"corpus": other.recipe.corpus.model_copy(update={"utterances": 7})})
-    assert "different corpora" in str(two_sweeps(found, replace(other, recipe=foreign)))
+    assert "different corpora" in str(two_sweeps(found, other.changed(recipe=foreign)))
     axes = found.axes
     figure = scatter(found, {}, axes["epsilon"], axes["ser"], axes["mia_auc"], "light", beside=other)
     (drawn,) = [trace for trace in figure["data"] if trace.get("name") == "front of other"]

@@ -10,7 +10,7 @@ import pytest
 import requests
 
 from dashboards.pareto.source import Source
-from sweeps.results.recommendation import recommended
+from sweeps.results.snapshot import Snapshot
 from sweeps.store.sweep import Sweep
 from tests.support.browser import served, settled, window
 from tests.support.synthetic import sweep_of
@@ -42,7 +42,7 @@ def tab(chromium: Any, url: str, request: pytest.FixtureRequest) -> Iterator[Any
 
 
 def test_it_opens_on_the_recommended_configuration_with_the_reason(tab: Any, sweep: Sweep) -> None:
-    advice = recommended(sweep)
+    advice = Snapshot(sweep).recommended()
     assert advice.point is not None, "the figures are made so"
     name = f"Trial {advice.point.trial}" + ("" if advice.point.last else f", epoch {advice.point.epoch}")
     assert settled(tab, "#chosen", "Trial") == name

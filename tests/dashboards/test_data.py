@@ -10,13 +10,14 @@ from pathlib import Path
 import pytest
 
 from dashboards.pareto import parts
-from dashboards.pareto.data import candidates, drawable, snapshot, within
+from dashboards.pareto.data import drawable, snapshot, within
 from dashboards.pareto.detail import epsilons
 from dashboards.pareto.layout import page
 from dashboards.pareto.scatter import scatter
 from dashboards.pareto.source import Source
+from sweeps.config.parts import Objective
 from sweeps.config.target_epsilon import planned
-from sweeps.results.front import hollow, pareto_front
+from sweeps.results.front import candidates, hollow, pareto_front
 from sweeps.text.figures import epsilon_cell, epsilon_text, epsilon_words
 from tests.support.studies import sweep as new_sweep
 from tests.support.studies import trials
@@ -46,7 +47,7 @@ def test_every_complete_trial_is_a_candidate_and_the_front_comes_first(source: S
         if candidate.dominated_by is not None:
             better = found.candidates[candidate.dominated_by]
             assert better.on_front
-            figures = better.point.deciding, candidate.point.deciding
+            figures = better.point.selection_figures, candidate.point.selection_figures
             assert all(figures[0][k] <= figures[1][k] for k in ("ser", "mia_auc", "epsilon"))
 
 
@@ -66,12 +67,13 @@ def test_a_limit_keeps_exactly_what_does_not_exceed_it(source: Source) -> None:
 def test_an_infinite_epsilon_is_a_candidate_that_no_limit_lets_through(source: Source) -> None:
     trials = source.sweep.trials()
     trials[0].points[-1].metrics["epsilon"] = math.inf
-    found = candidates(trials, ("ser", "mia_auc"))
+    objectives: tuple[Objective, ...] = ("ser", "mia_auc")
+    found = candidates(trials, pareto_front(trials, objectives), objectives)
     worst = found[trials[0].points[-1].name]
     whole = snapshot(source.sweep)
     assert not within(whole, worst, {"epsilon": 1e300})
     assert within(whole, worst, {})
-    confirmed = replace(whole, again={worst.key: {"epsilon": 8.0}})
+    confirmed = whole.changed(again={worst.key: {"epsilon": 8.0}})
     assert within(confirmed, worst, {"epsilon": 8.0}), "as what is recommended, by what new seeds gave"
     shown = epsilons(worst, "light")
     assert "≤ ∞" in str(shown)
@@ -114,7 +116,7 @@ def test_a_point_that_only_noise_in_mia_puts_on_the_front_is_hollow_and_listed_a
     first, *others = found.front
     made = {c.key: replace(c, hollow=c is first) for c in found.candidates.values()}
     figure = scatter(
-        replace(found, candidates=made), {}, *(found.axes[key] for key in ("epsilon", "ser", "mia_auc")), "light"
+        found.changed(candidates=made), {}, *(found.axes[key] for key in ("epsilon", "ser", "mia_auc")), "light"
     )
     marks = {trace.get("name"): trace for trace in figure["data"]}
     trace = marks["on the front by MIA within noise alone"]
@@ -138,7 +140,7 @@ def test_the_table_and_the_hover_have_three_epsilons_and_label_what_guarantees_n
     found = snapshot(source.sweep)
     weak, strong = (pick(found.front, key=lambda c: c.metrics["epsilon"]) for pick in (max, min))
     weak.metrics.update(epsilon_read=7.819, epsilon_read_upper=8.191)
-    found = replace(found, axes=drawable(list(found.candidates.values())))
+    found = found.changed(axes=drawable(list(found.candidates.values())))
     shown = str(parts.table(found, [weak, strong], None, False))
     for part in ("ε honest", "ε paper", "ε (read)", f"Td('{epsilon_cell(weak.metrics['epsilon'])}')", "Td('7.81–8.2')"):
         assert part in shown, part
@@ -204,5 +206,6 @@ def test_the_page_says_what_trials_that_failed_have_cost(tmp_path: Path) -> None
     write_ledger(ledger, sweep.trial_folder(config.number))
     search.tell("a", "died", ledger, [])
     found = snapshot(sweep)
-    assert found.epsilon_of_sweep > 0
-    assert parts.state_line(found).endswith(f"ε of the whole sweep: {epsilon_text(found.epsilon_of_sweep)}")
+    assert found.epsilon is not None
+    assert found.epsilon > 0
+    assert parts.state_line(found).endswith(f"ε of the whole sweep: {epsilon_text(found.epsilon)}")

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
-from dashboards.pareto.data import Snapshot
+from dashboards.pareto.data import PageData
 from dashboards.pareto.scatter import MANY, scatter
 from dashboards.pareto.source import Source
 from tests.benchmarks.page import Grown
@@ -23,13 +21,13 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Source:
 
 
 @pytest.fixture(scope="module")
-def found(source: Source) -> Snapshot:
+def found(source: Source) -> PageData:
     return source.read()[1]
 
 
-def test_only_dominated_points_beyond_a_number_are_drawn_by_webgl(found: Snapshot) -> None:
+def test_only_dominated_points_beyond_a_number_are_drawn_by_webgl(found: PageData) -> None:
     axes = found.axes
-    few = replace(found, candidates=dict([*found.candidates.items()][:MANY]))
+    few = found.changed(candidates=dict([*found.candidates.items()][:MANY]))
     for one, types in ((few, {"scatter"}), (found, {"scatter", "scattergl"})):
         figure = scatter(one, {}, axes["ser"], axes["mia_auc"], axes["epsilon"], "light")
         traces = [trace for trace in figure["data"] if trace.get("customdata")]
@@ -41,12 +39,12 @@ def test_only_dominated_points_beyond_a_number_are_drawn_by_webgl(found: Snapsho
 def test_what_is_computed_of_a_sweep_is_kept_until_it_changes(source: Source) -> None:
     calls: list[str] = []
 
-    def size(snapshot: Snapshot, word: str) -> int:
+    def size(snapshot: PageData, word: str) -> int:
         calls.append(word)
         return len(snapshot.candidates)
 
     assert [source.computed(size, word) for word in "aba"] == [POINTS] * 3
     assert calls == ["a", "b"]
-    source._kept = replace(source.read()[1], candidates={})
+    source._kept = source.read()[1].changed(candidates={})
     assert source.computed(size, "a") == 0
     source._kept = None

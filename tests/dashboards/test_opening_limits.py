@@ -11,7 +11,7 @@ from tests.support.synthetic import sweep_of
 
 def test_the_sliders_open_at_the_recipes_limits(chromium: Any, tmp_path: Path) -> None:
     sweep = sweep_of(tmp_path / "runs", "limited", 12, tracked=False)
-    sers = sorted(point.deciding["ser"] for trial in sweep.trials() for point in trial.points)
+    sers = sorted(point.selection_figures["ser"] for trial in sweep.trials() for point in trial.points)
     most = sers[len(sers) // 2]
     sweep_of(tmp_path / "limited", "limited", 12, f"search.limits={{ser: {most}}}")
     served = Served("limited", tmp_path / "limited", tmp_path)

@@ -12,7 +12,7 @@ import requests
 from mlflow.tracking import MlflowClient
 
 from sweeps.config.loading import load_config
-from sweeps.results.recommendation import recommended
+from sweeps.results.snapshot import Snapshot
 from sweeps.store.sweep import Sweep
 from tests.conftest import TinySweep
 from tests.support.browser import Served, settled
@@ -64,7 +64,7 @@ def test_the_page_shows_the_sweep_its_front_and_its_baseline(page: Any, swept: t
     n, m = len(rows), len(points)
     assert settled(page, "#remain", "remain") == f"{m} of {m} remain, {n} of {n} Pareto-optimal"
     assert "SGD" in page.inner_text("#scatter")
-    advice = recommended(Sweep.existing(swept[0], "tiny"))
+    advice = Snapshot(Sweep.existing(swept[0], "tiny")).recommended()
     shown = page.inner_text("#why").lower()
     assert shown in advice.why.lower() or shown.startswith(advice.why.lower())
     assert ("Nothing" in page.inner_text("#answer")) is (advice.point is None)

@@ -18,9 +18,9 @@ from edp.spec import UserError
 from sweeps.config.loading import load_recipe, recipe_names, recipe_text, write_yaml
 from sweeps.registry.pick import Wanted, keep
 from sweeps.results.account import accounts
-from sweeps.results.cost import epsilon_of_sweep
 from sweeps.results.front import pareto_front
-from sweeps.results.recommendation import picked_spec, recommended
+from sweeps.results.recommendation import picked_spec
+from sweeps.results.snapshot import Snapshot
 from sweeps.store.picks import Origin, Trained, write_origin
 from sweeps.store.records import Point
 from sweeps.store.sweep import Sweep
@@ -73,7 +73,7 @@ def test_before_anybody_picked_it_names_the_rules_choice(
         chosen = write_report(sweep, tmp_path / "report.html")
         text = words(tmp_path / "report.html")
         assert f"{said}: trial {chosen.name}" in text
-        assert recommended(sweep).why in text
+        assert Snapshot(sweep).recommended().why in text
         assert f"Advice. {advice}" in text
         assert text.count("Advice.") == 1
     assert "No configuration has been picked yet." in text
@@ -83,7 +83,6 @@ def test_before_anybody_picked_it_names_the_rules_choice(
 def test_it_says_what_is_guaranteed_to_whom_and_under_which_assumptions(sweep: Sweep, tmp_path: Path) -> None:
     chosen = write_report(sweep, tmp_path / "report.html")
     text = words(tmp_path / "report.html")
-    trials = sweep.trials()
     for said in (
         f"honest {epsilon_text(chosen.metrics['epsilon'])} an upper bound, which the mechanism guarantees",
         f"paper {epsilon_text(chosen.metrics['epsilon_paper'])} the claim of the paper's formula",
@@ -95,7 +94,7 @@ def test_it_says_what_is_guaranteed_to_whom_and_under_which_assumptions(sweep: S
         "aggregator is trusted",
         "noise is secret : the operating system provided the seed",
         "1,350 training utterances",
-        f"all trials composed): {epsilon_text(epsilon_of_sweep(sweep, trials))}",
+        f"all trials composed): {epsilon_text(Snapshot(sweep).epsilon)}",
         f"({chosen.ledger.steps})" if chosen.ledger else "",
     ):
         assert said in text, said
@@ -186,7 +185,7 @@ def registered(sweep: Sweep, uri: str, run_id: str | None, *aliases: str) -> Non
 def test_it_is_about_the_model_that_is_served_and_says_every_epsilon_beside_it(tmp_path: Path) -> None:
     own, page = sweep_of(tmp_path, "own", 3), tmp_path / "report.html"
     point, other = front_of(own)[:2]
-    keep(own, point, "", Wanted(tmp_path / "picked.yaml", force=True))
+    keep(Snapshot(own), point, "", Wanted(tmp_path / "picked.yaml", force=True))
     alone = write_report(own, page)
     assert (alone.folder, "Picked: trial" in words(page)) == (point.folder, True)
 
@@ -200,7 +199,7 @@ def test_it_is_about_the_model_that_is_served_and_says_every_epsilon_beside_it(t
     assert "Guarantees:" in text
     assert "; chosen by hand." in text
     assert "δ = 0.0005 with 1,500 training utterances: δ·n = 0.75, which is not small" in text
-    cost = epsilon_of_sweep(own, own.trials())
+    cost = Snapshot(own).epsilon
     assert cost is not None
     (account,) = accounts(tmp_path)
     for row in (
@@ -214,7 +213,7 @@ def test_it_is_about_the_model_that_is_served_and_says_every_epsilon_beside_it(t
     write_report(own, page)
     assert "Registered: models:/voice/1 @candidate, the final training train-mine" in words(page)
 
-    keep(own, other, "", Wanted(tmp_path / "picked.yaml", force=True))
+    keep(Snapshot(own), other, "", Wanted(tmp_path / "picked.yaml", force=True))
     final_training(own, "later", other, ser=0.2, at="2999-01-01T00:00:00+00:00")
     assert write_report(own, page).folder.name == "train-later", "the last decision"
     MlflowClient(registry_uri=own.record.tracking_uri).set_registered_model_alias("voice", "champion", "1")

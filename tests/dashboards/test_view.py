@@ -9,12 +9,14 @@ from pathlib import Path
 import pytest
 
 from dashboards.pareto import parts
-from dashboards.pareto.data import METRICS, Candidate, Snapshot, drawable, snapshot
+from dashboards.pareto.data import METRICS, PageData, drawable, snapshot
 from dashboards.pareto.scatter import scatter
 from dashboards.pareto.selection import free_file
 from dashboards.pareto.style import varies
 from dashboards.pareto.view import view_of
 from sweeps.registry.pick import Wanted, keep
+from sweeps.results.front import Candidate
+from sweeps.results.snapshot import Snapshot
 from sweeps.store.sweep import Sweep
 from tests.support.synthetic import sweep_of
 
@@ -26,13 +28,13 @@ def sweep(tmp_path_factory: pytest.TempPathFactory) -> Sweep:
     return sweep_of(tmp_path_factory.mktemp("runs"), "made", 4, tracked=False)
 
 
-def of(sweep: Sweep, *metrics: dict[str, float], baseline: dict[str, float] | None = None) -> Snapshot:
+def of(sweep: Sweep, *metrics: dict[str, float], baseline: dict[str, float] | None = None) -> PageData:
     """Return a snapshot whose candidates, all of them on the front, have these metrics."""
     found = snapshot(sweep)
     some = list(found.candidates.values())[: len(metrics)]
     every = [Candidate(replace(c.point, metrics=of), None) for c, of in zip(some, metrics, strict=True)]
     axes = drawable(every)
-    return replace(found, candidates={c.key: c for c in every}, axes=axes, baseline=baseline or {})
+    return found.changed(candidates={c.key: c for c in every}, axes=axes, baseline=baseline or {})
 
 
 def point(ser: float, auc: float = 0.5, epsilon: float = 8.0, half: float = 0.0) -> dict[str, float]:
@@ -40,7 +42,7 @@ def point(ser: float, auc: float = 0.5, epsilon: float = 8.0, half: float = 0.0)
     return found | {"valid_mia_auc_lower": auc - half, "valid_mia_auc_upper": auc + half, "delta": 1e-5}
 
 
-def ranges(found: Snapshot, x: str, y: str) -> list[tuple[float, float]]:
+def ranges(found: PageData, x: str, y: str) -> list[tuple[float, float]]:
     layout = scatter(found, {}, AXES[x], AXES[y], AXES["epsilon"], "light")["layout"]
     return [tuple(layout[axis]["range"]) for axis in ("xaxis", "yaxis")]
 
@@ -103,7 +105,7 @@ def test_limits_that_exclude_the_selected_point_are_named(sweep: Sweep) -> None:
     )
     assert "ε (honest) 300 (limit: 100)" in parts.outside_line(found, other, limits)
     assert parts.outside_line(found, one, {}) == ""
-    known = replace(found, again={one.key: {"valid_ser": 0.25}})
+    known = found.changed(again={one.key: {"valid_ser": 0.25}})
     assert parts.outside_line(known, one, limits) == "", "new seeds decide, as in the recommendation"
 
 
@@ -122,7 +124,7 @@ def test_limits_that_exclude_the_selected_point_are_named(sweep: Sweep) -> None:
 def test_differences_to_sgd_are_in_points_and_not_in_percent_of_a_small_figure(
     key: str, value: float, plain: float, shown: str
 ) -> None:
-    assert parts._change(AXES[key], value, plain) == shown
+    assert AXES[key].change(value, plain) == shown
 
 
 @pytest.mark.slow
@@ -131,11 +133,11 @@ def test_pick_takes_another_name_where_the_file_is_not_a_pick_of_this_sweep(tmp_
     output = tmp_path / "picked.yaml"
     assert free_file(made, output) == output
     one, other = [point for trial in made.trials() for point in trial.points][:2]
-    keep(made, one, "A person chose it.", Wanted(output))
+    keep(Snapshot(made), one, "A person chose it.", Wanted(output))
     assert free_file(made, output) == output, "its own pick can be repeated"
     output.write_text("mine: true\n")
     assert free_file(made, output) == tmp_path / "picked-2.yaml"
-    keep(made, other, "A person chose it.", Wanted(tmp_path / "picked-2.yaml"))
+    keep(Snapshot(made), other, "A person chose it.", Wanted(tmp_path / "picked-2.yaml"))
     assert free_file(made, output) == tmp_path / "picked-2.yaml"
     (tmp_path / "picked-2.yaml").write_text("mine: too\n")
     assert free_file(made, output) == tmp_path / "picked-3.yaml"

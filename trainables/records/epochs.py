@@ -24,11 +24,11 @@ from trainables.records.pareto import (
     TRADE_OFF,
     Metrics,
     Objectives,
+    SelectionFigures,
     Values,
-    deciding,
     hypervolume,
     non_dominated,
-    objective_value,
+    objective_values,
 )
 
 LEDGER = "ledger.json"
@@ -69,7 +69,7 @@ def read_ledger(folder: Path) -> Ledger | None:
 
 def point_of(metrics: Metrics, objectives: Objectives = TRADE_OFF) -> tuple[float, ...]:
     """Return the values by which a trial's epochs are compared: its objectives on the validation split."""
-    return tuple(objective_value(name, deciding(metrics)) for name in objectives)
+    return tuple(objective_values(objectives, SelectionFigures(metrics)))
 
 
 def worth_keeping(points: Sequence[Values], most: int) -> list[int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 Metrics = dict[str, float]
 
@@ -21,28 +22,81 @@ Values = Sequence[float]
 _VALID = "valid_"
 """The prefix of a metric of the validation split. The same metric without it is of the test split."""
 
+Interval = tuple[float, float]
+"""The ends of a 95 % interval."""
+
 
 def on_validation(metrics: Mapping[str, float]) -> Metrics:
     """Return the metrics of the validation split, under their own names (`valid_ser`, …)."""
     return {name: value for name, value in metrics.items() if name.startswith(_VALID)}
 
 
-def deciding(metrics: Mapping[str, float]) -> Metrics:
-    """Return the figures that choose, under the objectives' names: those of the validation split replace the test's."""
-    return {**metrics, **{name.removeprefix(_VALID): value for name, value in on_validation(metrics).items()}}
+def selection_key(metrics: Mapping[str, Any], name: str) -> str:
+    """Return the key of the metric that chooses for an objective: of the validation split, else of the test split."""
+    return key if (key := f"{_VALID}{name}") in metrics else name
 
 
-def objective_value(name: str, metrics: Metrics) -> float:
+def interval_of(metrics: Mapping[str, Any], key: str) -> Interval | None:
+    """Return the 95 % interval of a metric; None if it has none."""
+    low, high = metrics.get(f"{key}_lower"), metrics.get(f"{key}_upper")
+    return None if low is None or high is None else (low, high)
+
+
+class SelectionFigures:
+    """The figures of a model that choose, by objective (`selection_key`).
+
+    They are no `Metrics`, so that a SER that chooses and a SER of the test split cannot be taken for each other.
+
+    Args:
+        measured: the metrics of the model.
+        again: metrics that replace them, such as means over new seeds.
+    """
+
+    def __init__(self, measured: Mapping[str, Any], again: Mapping[str, Any] | None = None) -> None:
+        self._measured = {**measured, **again} if again else measured
+
+    def __contains__(self, name: str) -> bool:
+        return selection_key(self._measured, name) in self._measured
+
+    def __getitem__(self, name: str) -> float:
+        found: float = self._measured[selection_key(self._measured, name)]
+        return found
+
+    def get(self, name: str, default: float = math.nan) -> float:
+        """Return a figure; `default` if it was not measured."""
+        found: float = self._measured.get(selection_key(self._measured, name), default)
+        return found
+
+    def interval(self, name: str) -> Interval | None:
+        """Return the 95 % interval of a figure; None if it has none."""
+        return interval_of(self._measured, selection_key(self._measured, name))
+
+
+def objective_value(name: str, figures: SelectionFigures) -> float:
     """Return an objective's value; NaN where its metric is missing.
 
     ε = 0 counts as 1e-12, and an attack that does worse than guessing as guessing.
-
-    Args:
-        metrics: the figures that choose (`deciding`).
     """
     if name.startswith("log10_"):
-        return math.log10(max(metrics.get(name.removeprefix("log10_"), math.nan), 1e-12))
-    return max(metrics.get(name, math.nan), GUESSING.get(name, -math.inf))  # NaN stays, as the first of the two
+        return math.log10(max(figures.get(name.removeprefix("log10_")), 1e-12))
+    return max(figures.get(name), GUESSING.get(name, -math.inf))  # NaN stays, as the first of the two
+
+
+def objective_values(names: Objectives, figures: SelectionFigures) -> list[float]:
+    """Return the objectives' values, each as `objective_value`."""
+    return [objective_value(name, figures) for name in names]
+
+
+def difference(a: float, of_a: Interval | None, b: float, of_b: Interval | None) -> Interval:
+    """Return the 95 % interval of `a - b`, from the interval of each (Zou and Donner 2008).
+
+    The formula takes the two as independent. Trials share their utterances and so are positively correlated, which
+    makes the interval too wide rather than too narrow. A figure without an interval, such as ε, counts as exact.
+    """
+    gap = 0.0 if a == b else a - b  # also if both are infinite
+    if of_a is None or of_b is None:
+        return gap, gap
+    return gap - math.hypot(a - of_a[0], of_b[1] - b), gap + math.hypot(of_a[1] - a, b - of_b[0])
 
 
 def dominates(one: Values, other: Values) -> bool:

@@ -10,7 +10,7 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from sweeps.text.figures import compared_words, epsilon_text, least_epsilon, permitted_words
+from sweeps.text.figures import FIGURES, compared_words, epsilon_text, permitted_words
 from trainables.measure.attacks import colour_of
 from trainables.measure.attacks.roc import AttackResult
 from trainables.records.files import atomic_write
@@ -89,7 +89,7 @@ def epsilon_figure(document: dict[str, Any]) -> go.Figure:
         ("honest (≤)", document["epsilon"], "none", epsilon_text, _RED),
     ]
     if document["epsilon_audited"] is not None:
-        rows.insert(0, ("audited (≥)", document["epsilon_audited"], "none", least_epsilon, _BLUE))
+        rows.insert(0, ("audited (≥)", document["epsilon_audited"], "none", FIGURES["epsilon_audited"].text, _BLUE))
     if document.get("epsilon_user") is not None:
         rows.append(("of a user (≤)", document["epsilon_user"], "none", epsilon_text, _GREEN))
     finite = [value for _, value, *_ in rows if value is not None and 0 < value < math.inf]

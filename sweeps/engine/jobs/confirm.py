@@ -25,9 +25,8 @@ from sweeps.engine.resources import placement
 from sweeps.engine.session import ray_session, side_by_side, worker_group
 from sweeps.engine.watch import stall_reporter
 from sweeps.results.confirmed import over_seeds, seed_folder
-from sweeps.results.cost import epsilon_of_sweep
-from sweeps.results.front import pareto_front
-from sweeps.results.recommendation import named_point, picked_spec
+from sweeps.results.recommendation import picked_spec
+from sweeps.results.snapshot import Snapshot
 from sweeps.store.lock import driver_lock
 from sweeps.store.picks import heading_of
 from sweeps.store.prepared import Prepared
@@ -66,15 +65,14 @@ def confirm(
         TrialError: if nothing could be trained.
         SweepStopped: if it was stopped; it names the command that goes on.
     """
-    record, recipe = sweep.record, sweep.recipe
+    record = sweep.record
     if record.state == "running":
         way = "" if sweep.state == "running" else f" (its process is gone; go on with: {sweep.command('resume')})"
         raise UserError(
             f"name = {sweep.name!r} has not ended, so its front may change; allowed: a sweep that has ended{way}"
         )
-    search = recipe.search
-    front = pareto_front(sweep.trials(), search.objectives, search.limits)
-    points = front if named is None else [named_point(sweep, named)]
+    found = Snapshot(sweep)
+    points = found.pareto if named is None else [found.named(named)]
     if not points:
         raise UserError(f"name = {sweep.name!r} has no complete trial yet; allowed: a sweep with a front")
     words = [*([] if named is None else [named]), "--seeds", str(seeds)]
@@ -122,7 +120,7 @@ def _confirmed(sweep: Sweep, chosen: list[Point], seeds: int, progress: Progress
         "objectives": list(recipe.search.objectives),
         "points": points,
         "failures": failures,
-        "epsilon_of_sweep_and_confirmation": epsilon_of_sweep(sweep, sweep.trials()),
+        "epsilon_of_sweep_and_confirmation": Snapshot(sweep).epsilon,
         **labels_field(recipe.corpus),
     }
 

@@ -123,7 +123,7 @@ def release_chosen(
     Raises:
         SweepStopped: if it was stopped.
     """
-    before, point = released(sweep), _chosen(sweep)
+    before, point = released(sweep, plan), _chosen(sweep)
     spec = private_configuration(plan, point)
     heading = heading_of(sweep.name, point.trial, point.epoch, point.run_id)
     with going_on_with(part_of or sweep.command("resume")):

@@ -33,7 +33,7 @@ from sweeps.engine.trials import run_baseline, run_trials
 from sweeps.engine.watch import leave, ray_liveness, stall_reporter
 from sweeps.store.corpora import keep_corpora
 from sweeps.store.lock import claimed, driver_lock
-from sweeps.store.plans import Plan, released
+from sweeps.store.plans import Plan, plan_of, released
 from sweeps.store.prepared import Prepared
 from sweeps.store.records import SweepRecord
 from sweeps.store.settings import digests_of
@@ -272,7 +272,7 @@ def _check_open(sweep: Sweep) -> None:
     Raises:
         UserError: with the reason.
     """
-    if released(sweep) is not None:
+    if released(sweep, plan_of(sweep)) is not None:
         raise UserError(
             f"trials: {sweep.name} may have no more: its model was chosen among them and released; start another"
         )

@@ -22,12 +22,11 @@ from sweeps.engine.resources import Placement, placement
 from sweeps.engine.session import ray_session, worker_group
 from sweeps.engine.watch import stall_reporter
 from sweeps.registry.register import Registered, register
-from sweeps.results.cost import choice_of, epsilon_of_sweep
+from sweeps.results.snapshot import Snapshot
 from sweeps.store.corpora import keep_corpora
 from sweeps.store.journal import corpus_of, read_journal, same_utterances
 from sweeps.store.lock import claimed
 from sweeps.store.picks import Origin, Trained, now, origin_of, sweep_named_in, write_origin
-from sweeps.store.plans import private_corpus
 from sweeps.store.prepared import Prepared
 from sweeps.store.storage import chosen_tracking_uri
 from sweeps.store.sweep import Sweep
@@ -242,7 +241,7 @@ def _same_people(origin: Origin, spec: TrialSpec, storage: Path) -> bool:
     """
     try:
         known = read_journal(storage).corpora
-        other = corpus_of(private_corpus(Sweep.existing(storage, origin.sweep)), known, storage)
+        other = corpus_of(Snapshot(Sweep.existing(storage, origin.sweep)).private_corpus, known, storage)
         mine = corpus_of(spec.corpus, known | {other.id: other}, storage)
         return same_utterances(mine, other) or other.id in mine.unknown
     except UserError:
@@ -256,7 +255,7 @@ def _choice(origin: Origin | None, spec: TrialSpec, storage: Path, with_valid: b
         sweep = Sweep.existing(storage, origin.sweep)
         chosen_here = _same_people(origin, spec, storage)
         try:
-            words = choice_of(sweep) if chosen_here else chosen_on(sweep.recipe.corpus.name)
+            words = Snapshot(sweep).choice() if chosen_here else chosen_on(sweep.recipe.corpus.name)
         except UserError:
             words = f"chosen in sweep {origin.sweep}, which cannot be read, so nothing says whether ε covers the choice"
     return f"{words}; {holds_for(chosen_here)}" if with_valid and spec.training.method != "sgd" else words
@@ -267,8 +266,7 @@ def _cost(origin: Origin | None, storage: Path) -> float | None:
     if origin is None:
         return None
     try:
-        sweep = Sweep.existing(storage, origin.sweep)
-        cost = epsilon_of_sweep(sweep, sweep.trials())
+        cost = Snapshot(Sweep.existing(storage, origin.sweep)).epsilon
     except UserError:
         cost = None
     return math.nan if cost is None else cost

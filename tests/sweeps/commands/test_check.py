@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from mlflow import MlflowClient
 
-from sweeps.results.recommendation import choose
+from sweeps.results.snapshot import Snapshot
 from sweeps.store.storage import default_tracking_uri
 from sweeps.store.sweep import Sweep
 from tests.conftest import Command
 from tests.support.synthetic import sweep_of
-from trainables.records.pareto import deciding
+from trainables.records.pareto import SelectionFigures
 
 
 @pytest.fixture(scope="module")
@@ -22,8 +22,8 @@ def sweep(tmp_path_factory: pytest.TempPathFactory) -> Sweep:
 
 
 def test_a_model_within_all_limits_passes_and_one_over_some_fails_with_them(sweep: Sweep, command: Command) -> None:
-    point = choose(sweep, {})[0]
-    figures, where = deciding(point.metrics), ("--storage", str(sweep.folder.parent))
+    point = Snapshot(sweep).choose()[0]
+    figures, where = SelectionFigures(point.metrics), ("--storage", str(sweep.folder.parent))
     within = ("--max-epsilon", str(figures["epsilon"]), "--max-ser", str(figures["ser"]))
     code, out, err = command("check", "one", *within, *where)
     assert (code, err) == (0, "")

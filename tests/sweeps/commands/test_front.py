@@ -14,8 +14,8 @@ from rich.console import Console
 from sweeps.commands.front import print_front
 from sweeps.commands.status import print_sweep
 from sweeps.config.target_epsilon import planned
-from sweeps.results.cost import epsilon_of_sweep
 from sweeps.results.front import pareto_front
+from sweeps.results.snapshot import Snapshot
 from sweeps.store.records import Point
 from sweeps.store.sweep import Sweep
 from sweeps.text.figures import epsilon_cell, epsilon_text, params_text, read_text, shared_params
@@ -65,7 +65,7 @@ def missing(texts: list[str], page: str) -> Counter[str]:
 @pytest.mark.parametrize("width", [80, 120])
 @pytest.mark.parametrize("show", [print_front, print_sweep])
 def test_no_configuration_and_none_of_its_epsilons_is_cut(show: Any, width: int, plain: Sweep, audited: bool) -> None:
-    page = shown(show, plain, width)
+    page = shown(show, Snapshot(plain), width)
     for point in front_of(plain):
         assert f"{point.metrics['ser']:.1%}" in page
     shared = shared_params([p.params for p in front_of(plain)])
@@ -80,16 +80,18 @@ def test_a_sweep_has_an_epsilon_before_any_trial_is_complete_for_failed_ones_hav
     tmp_path: Path,
 ) -> None:
     sweep, recipe = new_sweep(tmp_path, "search.sampler=random")
-    assert "ε of the whole sweep (all trials composed): 0; a configuration is chosen by " in shown(print_sweep, sweep)
+    assert "ε of the whole sweep (all trials composed): 0; a configuration is chosen by " in shown(
+        print_sweep, Snapshot(sweep)
+    )
     search = trials(sweep, recipe)
     config = search.ask("a")
     assert config is not None
     search.tell("a", "died", None, [])
-    assert epsilon_of_sweep(sweep, sweep.trials()) is None, "what it ran is not known, so it is not small"
+    assert Snapshot(sweep).epsilon is None, "what it ran is not known, so it is not small"
     write_ledger(planned(recipe.trial(config.params | {"z0": 1.0}), 1_350), sweep.trial_folder(0))
-    cost = epsilon_of_sweep(sweep, sweep.trials())
+    cost = Snapshot(sweep).epsilon
     assert cost is not None
     assert 0 < cost < 1e4
-    page = shown(print_sweep, sweep)
+    page = shown(print_sweep, Snapshot(sweep))
     assert "no complete trial yet, so no front" in page
     assert f"ε of the whole sweep (all trials composed): {epsilon_text(cost)}" in page

@@ -14,7 +14,7 @@ from sweeps.config.loading import load_recipe
 from sweeps.config.parts import SearchSpec
 from sweeps.engine.study import excess, sampler
 from sweeps.results.front import over_limits, pareto_front
-from sweeps.results.recommendation import recommended
+from sweeps.results.snapshot import Snapshot
 from tests.support import studies
 from tests.support.studies import METRICS, result, sweep, trials
 from trainables.records.job import EpochResult
@@ -41,7 +41,7 @@ def test_the_front_and_the_advice_keep_to_the_limits_if_anything_does(tmp_path: 
     assert [p.metrics["ser"] for p in pareto_front(found, recipe.search.objectives, recipe.search.limits)] == [0.4]
     assert len(pareto_front(found, recipe.search.objectives)) == 3
     assert len(pareto_front(found, recipe.search.objectives, {"ser": 0.1})) == 3, "nothing is within these"
-    advised = recommended(made).point
+    advised = Snapshot(made).recommended().point
     assert advised is not None
     assert advised.metrics["ser"] == 0.4
     assert over_limits({"ser": 0.5, "epsilon": 8.0}, {"ser": 0.45, "epsilon": 9.0, "mia_auc": 1.0}) == [

@@ -16,8 +16,7 @@ from edp.accounting.selection import composed_epsilon
 from edp.spec import UserError
 from sweeps.engine.jobs.train import _same_people
 from sweeps.registry.pick import Wanted, is_pick, keep, pick_point
-from sweeps.results.cost import cost_line, epsilon_of_sweep
-from sweeps.results.recommendation import named_point
+from sweeps.results.snapshot import Snapshot
 from sweeps.store.picks import (
     Origin,
     Pick,
@@ -65,18 +64,18 @@ def test_a_point_is_picked_by_its_name_whether_it_is_on_the_front_or_not(
         code, out, err = command("pick", "new", name, "--output", str(file), "--json", "--storage", str(storage))
         assert code == 0, err
         found = json.loads(out)
-        point = named_point(sweep, name)
+        point = Snapshot(sweep).named(name)
         assert (found["number"], found["epoch"]) == (point.trial, point.epoch)
         assert f"# Trial {point.trial} of sweep new after epoch {point.epoch}" in file.read_text()
-        assert named_point(sweep, f"{point.trial}@{point.epoch}") == point
+        assert Snapshot(sweep).named(f"{point.trial}@{point.epoch}") == point
 
 
 @pytest.mark.slow
 def test_who_picked_when_and_why_is_kept_and_an_earlier_run_is_picked_no_more(sweep: Sweep, tmp_path: Path) -> None:
-    one, other = (named_point(sweep, name) for name in ("0", "1"))
+    one, other = (Snapshot(sweep).named(name) for name in ("0", "1"))
     client = MlflowClient(sweep.record.tracking_uri)
-    keep(sweep, one, "A person named it.", Wanted(tmp_path / "one.yaml"))
-    keep(sweep, other, "It is best.", Wanted(tmp_path / "other.yaml"), {"ser": 0.9})
+    keep(Snapshot(sweep), one, "A person named it.", Wanted(tmp_path / "one.yaml"))
+    keep(Snapshot(sweep), other, "It is best.", Wanted(tmp_path / "other.yaml"), {"ser": 0.9})
     last = read_picks(sweep)[-1]
     assert (last.trial, last.epoch, last.by, last.limits) == (1, other.epoch, getpass.getuser(), {"ser": 0.9})
     assert one.run_id is not None
@@ -154,7 +153,7 @@ def test_what_could_not_be_noted_as_a_pick_leaves_no_new_file(
         file.touch()
     monkeypatch.setattr("sweeps.registry.pick.write_pick", full)
     with pytest.raises(OSError, match="No space left"):
-        pick_point(Sweep.existing(tmp_path / "runs", "new"), {}, Wanted(file, force=True), "0")
+        pick_point(Snapshot(Sweep.existing(tmp_path / "runs", "new")), {}, Wanted(file, force=True), "0")
     assert file.exists() == there
 
 
@@ -162,11 +161,11 @@ def test_what_could_not_be_noted_as_a_pick_leaves_no_new_file(
 def test_a_point_without_a_guarantee_is_refused_where_one_is_required_and_asked_about_where_it_is_registered(
     sweep: Sweep, tmp_path: Path
 ) -> None:
-    worst = max((named_point(sweep, name) for name in points(sweep)), key=lambda p: p.metrics["epsilon"])
+    worst = max((Snapshot(sweep).named(name) for name in points(sweep)), key=lambda p: p.metrics["epsilon"])
     assert worst.metrics["epsilon"] > 10
     file = tmp_path / "picked.yaml"
     with pytest.raises(UserError, match=f"trial {worst.name} has no guarantee"):
-        pick_point(sweep, {}, Wanted(file, require_guarantee=True), worst.name)
+        pick_point(Snapshot(sweep), {}, Wanted(file, require_guarantee=True), worst.name)
     asked: list[str] = []
 
     def no(question: str) -> bool:
@@ -174,7 +173,7 @@ def test_a_point_without_a_guarantee_is_refused_where_one_is_required_and_asked_
         return False
 
     with pytest.raises(UserError, match="it was not registered"):
-        pick_point(sweep, {}, Wanted(file, "helper"), worst.name, no)
+        pick_point(Snapshot(sweep), {}, Wanted(file, "helper"), worst.name, no)
     assert len(asked) == 1
     assert not file.exists()
     assert not MlflowClient(sweep.record.tracking_uri).search_registered_models()
@@ -200,9 +199,9 @@ def test_without_a_name_it_is_the_newest_sweep_and_says_so(storage: Path, tmp_pa
 @pytest.mark.slow
 def test_a_training_of_what_was_picked_belongs_to_the_sweeps_epsilon(tmp_path: Path) -> None:
     sweep = sweep_of(tmp_path / "runs", "s", 2)
-    point = named_point(sweep, "0")
-    keep(sweep, point, "", Wanted(tmp_path / "picked.yaml"))
-    before = epsilon_of_sweep(sweep, sweep.trials())
+    point = Snapshot(sweep).named("0")
+    keep(Snapshot(sweep), point, "", Wanted(tmp_path / "picked.yaml"))
+    before = Snapshot(sweep).epsilon
     origin = origin_of(tmp_path / "picked.yaml", tmp_path / "runs")
     assert origin == Origin(sweep="s", trial=0, epoch=point.epoch)
     folder = tmp_path / "runs" / "train-picked-1"
@@ -210,15 +209,15 @@ def test_a_training_of_what_was_picked_belongs_to_the_sweeps_epsilon(tmp_path: P
     write_ledger(point.ledger, folder)
     write_origin(folder, origin)
     ledgers = [trial.ledger for trial in sweep.trials() if trial.ledger is not None]
-    found = epsilon_of_sweep(sweep, sweep.trials())
+    found = Snapshot(sweep).epsilon
     assert found == composed_epsilon([*ledgers, point.ledger], sweep.recipe.edp.delta)
     assert before is not None
     assert found is not None
     assert found > before
-    assert "(all trials and 1 final training composed)" in cost_line(sweep, sweep.trials())
+    assert "(all trials and 1 final training composed)" in Snapshot(sweep).cost_line
     (folder / "ledger.json").unlink()
-    assert epsilon_of_sweep(sweep, sweep.trials()) is None, "unknown is never small"
-    assert "the ledger of train-picked-1 is missing" in cost_line(sweep, sweep.trials())
+    assert Snapshot(sweep).epsilon is None, "unknown is never small"
+    assert "the ledger of train-picked-1 is missing" in Snapshot(sweep).cost_line
     (sweep.folder / "study.db").rename(sweep.folder / "gone.db")
     sweep.study_copy.unlink()
     assert origin_of(tmp_path / "picked.yaml", tmp_path / "runs") == origin, "what cannot be read is not left out"
@@ -284,6 +283,6 @@ def test_what_was_registered_while_a_sweep_ran_is_told_its_epsilon_at_the_end(tm
     write_pick(sweep, Pick(trial=0, epoch=4, by="me", at="", limits={}, why="", model="models:/m/1"))
     code, _, err = command("resume", "s", "--storage", str(tmp_path / "runs"))
     assert code == 0, err
-    cost = epsilon_of_sweep(sweep, sweep.trials())
+    cost = Snapshot(sweep).epsilon
     assert cost is not None
     assert client.get_model_version("m", "1").tags["epsilon_of_sweep"] == epsilon_digits(cost)

@@ -21,10 +21,10 @@ from dashboards.pareto.charts import _advised
 from dashboards.pareto.data import snapshot
 from dashboards.report.page import write_report
 from sweeps.commands.front import front_document, print_front
-from sweeps.results.confirmed import comparable, estimate, new_seeds, over_seeds, seed_folder, seeds_words
+from sweeps.results.confirmed import estimate, over_seeds, seed_folder, seeds_words
 from sweeps.results.frames import front_frame
 from sweeps.results.front import pareto_front
-from sweeps.results.recommendation import recommended
+from sweeps.results.snapshot import Snapshot
 from sweeps.store.records import Point, TrialRecord
 from sweeps.store.sweep import Sweep
 from tests.conftest import Command
@@ -124,17 +124,17 @@ def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Sweep, list[P
 @pytest.mark.slow
 def test_a_confirmed_point_is_not_rejected_for_one_that_was_trained_once(made: tuple[Sweep, list[Point]]) -> None:
     sweep, (better, other) = made
-    assert recommended(sweep).point == better
+    assert Snapshot(sweep).recommended().point == better
     # The spread over seeds of an AUC that all measure on the same members by the same shadow model is small.
     seeds = [figure("ser", 0.10 + k / 500, 0.02) | figure("mia_auc", 0.55 + k / 1000, 0.04) for k in (-1, 0, 1)]
     confirm(sweep, better, seeds)
-    found = comparable(sweep, sweep.trials())
+    found = Snapshot(sweep).again
     for name in ("ser", "mia_auc"):
         own = better.metrics[f"valid_{name}_upper"] - better.metrics[f"valid_{name}"]
         assert found[better.name][f"valid_{name}_upper"] - found[better.name][f"valid_{name}"] > own
         assert found[other.name][f"valid_{name}_upper"] > other.metrics[f"valid_{name}_upper"], "its seed may be lucky"
         assert f"valid_{name}" not in found[other.name]
-    assert recommended(sweep).point == better
+    assert Snapshot(sweep).recommended().point == better
 
 
 @pytest.mark.slow
@@ -143,15 +143,15 @@ def test_the_lucky_single_training_of_another_point_does_not_beat_the_mean_of_a_
 ) -> None:
     sweep, (better, other) = made
     confirm(sweep, better, [figure("ser", ser, 0.02) | figure("mia_auc", 0.53, 0.04) for ser in (0.155, 0.16, 0.165)])
-    advice = recommended(sweep)
+    advice = Snapshot(sweep).recommended()
     assert advice.point == better, "0.15 once is not clearly less than 0.16 three times"
     assert f"; the single training of {other.name} was lower by no more than noise." in advice.why
     assert "lowest validation SER, 16.0%, of the front's configurations" in advice.why
     assert "In the sweep its validation SER was 10.0%." in advice.why
     confirm(sweep, better, [figure("ser", ser, 0.02) | figure("mia_auc", 0.53, 0.04) for ser in (0.29, 0.3, 0.31)])
-    assert recommended(sweep).point == other, "0.30 three times is clearly more"
+    assert Snapshot(sweep).recommended().point == other, "0.30 three times is clearly more"
     confirm(sweep, other, [figure("ser", ser, 0.02) | figure("mia_auc", 0.53, 0.04) for ser in (0.295, 0.3, 0.31)])
-    assert recommended(sweep).point == better, "of two that were confirmed the lower mean counts"
+    assert Snapshot(sweep).recommended().point == better, "of two that were confirmed the lower mean counts"
 
 
 @pytest.mark.slow
@@ -161,7 +161,7 @@ def test_the_spread_of_a_point_without_new_seeds_is_pooled_over_those_that_have_
     sweep, (better, other) = made
     sers = [0.08, 0.11, 0.12, 0.09]
     confirm(sweep, better, [figure("ser", ser, 0.02) for ser in sers])
-    found = comparable(sweep, sweep.trials())[other.name]
+    found = Snapshot(sweep).again[other.name]
     half = math.hypot(0.02, student.ppf(0.975, 3) * np.std(sers, ddof=1))
     assert found["valid_ser_upper"] == pytest.approx(0.15 + half)
     assert found["valid_ser_lower"] == pytest.approx(max(0, 0.15 - half))
@@ -177,18 +177,18 @@ def test_front_pick_page_and_report_say_the_same_of_the_same_point(
     made: tuple[Sweep, list[Point]], tmp_path: Path, command: Command
 ) -> None:
     sweep, (better, other) = made
-    assert comparable(sweep, sweep.trials()) == {}
+    assert Snapshot(sweep).again == {}
     confirm(sweep, better, [figure("ser", ser, 0.02) | figure("mia_auc", 0.53, 0.04) for ser in (0.155, 0.16, 0.165)])
-    again, advice = new_seeds(sweep, better), recommended(sweep)
+    again, advice = Snapshot(sweep).new_seeds(better), Snapshot(sweep).recommended()
     said = seeds_words(again)
     assert said.startswith("mean over 3 new seeds, with 95 % intervals: validation SER 16.0% (")
 
     written = io.StringIO()
-    print_front(sweep, Console(file=written, width=200))
+    print_front(Snapshot(sweep), Console(file=written, width=200))
     front = " ".join(written.getvalue().split())
     half = 100 * (again["valid_ser_upper"] - again["valid_ser_lower"]) / 2
     assert f"10.0% ±2.0 16.0% ±{half:.1f}" in front
-    document = front_document(sweep)
+    document = front_document(Snapshot(sweep))
     assert [one["new_seeds"] for one in document["front"]] == [again, {}]
     picked = tmp_path / "picked.yaml"
     code, pick, err = command("pick", "s", "--storage", str(sweep.folder.parent), "--output", str(picked))

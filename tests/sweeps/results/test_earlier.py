@@ -10,8 +10,8 @@ import pytest
 from edp.ledger import Ledger
 from edp.spec import UserError
 from sweeps.config.loading import load_recipe
-from sweeps.results.cost import choice_of
 from sweeps.results.earlier import begun_from
+from sweeps.results.snapshot import Snapshot
 from tests.support import writers
 from tests.support.studies import METRICS, sweep, sweep_of, trials
 from trainables.corpora import generate
@@ -48,7 +48,7 @@ def test_what_the_points_cost_stands_beside_the_choice(tmp_path: Path) -> None:
     ended(tmp_path, f"corpus={{name: mine, path: {mine}}}")
     settings = begun_from(tmp_path, "one", "quickstart_paper", [])
     begun = sweep_of(load_recipe("quickstart_paper", settings)[1], tmp_path / "other")
-    words = choice_of(begun, [])
+    words = Snapshot(begun).choice()
     assert "the search began at points of sweep one (if utterances of mine are private, its ε of " in words
     assert "for them belongs to this choice)" in words
 

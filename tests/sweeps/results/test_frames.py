@@ -10,7 +10,7 @@ import pytest
 from sweeps.results.confirmed import seed_folder
 from sweeps.results.frames import epochs_frame, front_frame, trials_frame
 from sweeps.results.front import pareto_front, ties
-from sweeps.results.recommendation import recommended
+from sweeps.results.snapshot import Snapshot
 from sweeps.store.records import ConfirmedRun
 from sweeps.store.sweep import Sweep
 from tests.support.synthetic import sweep_of
@@ -54,13 +54,15 @@ def test_the_front_has_its_order_and_its_ties(made: Sweep) -> None:
 
 def test_the_front_has_the_recommendation_and_what_confirm_measured(tmp_path: Path) -> None:
     made = sweep_of(tmp_path, "made", 5, tracked=False)
-    point = (recommended(made).point or recommended(made).instead) or pareto_front(made.trials(), ("ser",))[0]
+    point = (Snapshot(made).recommended().point or Snapshot(made).recommended().instead) or pareto_front(
+        made.trials(), ("ser",)
+    )[0]
     for seed in range(1, 4):
         folder = seed_folder(made, point, seed)
         folder.mkdir(parents=True)
         metrics = point.metrics | {"ser": 0.1 * seed, "valid_ser": 0.01 * seed}
         (folder / "result.json").write_text(ConfirmedRun(seed=seed, metrics=metrics, run_id=None).model_dump_json())
-    frame, advised = front_frame(made), recommended(made).point
+    frame, advised = front_frame(made), Snapshot(made).recommended().point
     assert list(frame.index[frame["recommended"]]) == ([advised.name] if advised else [])
     row = frame.loc[point.name]
     assert row["confirmed_seeds"] == 3

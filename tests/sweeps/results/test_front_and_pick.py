@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edp.spec import EDPSpec
-from sweeps.config.parts import objective_values
 from sweeps.results.front import pareto_front
 from sweeps.store.records import Point, TrialRecord
 from sweeps.text.figures import epsilon_cell, epsilon_text, number, privacy_statement
 from tests.support.studies import RECIPE
 from trainables.config import CorpusSpec
+from trainables.records.pareto import SelectionFigures, objective_values
 
 OBJECTIVES = ("ser", "mia_auc", "log10_epsilon")
 
@@ -34,7 +34,7 @@ points = st.tuples(st.floats(0, 1), st.floats(0, 1), st.floats(1e-3, 1e20))
 def test_the_front_is_exactly_what_no_other_trial_dominates(found: list[tuple[float, float, float]]) -> None:
     trials = [trial(i, *point) for i, point in enumerate(found)]
     front = {p.trial for p in pareto_front(trials, OBJECTIVES)}
-    values = {t.number: objective_values(OBJECTIVES, t.metrics) for t in trials}
+    values = {t.number: objective_values(OBJECTIVES, SelectionFigures(t.metrics)) for t in trials}
 
     def beaten(one: int) -> bool:
         return any(

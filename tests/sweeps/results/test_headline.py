@@ -13,10 +13,10 @@ from edp.spec import UserError
 from sweeps.commands.run import next_steps
 from sweeps.config.loading import load_config, load_recipe
 from sweeps.registry.pick import Wanted, pick_point
-from sweeps.results.cost import cost_line, epsilon_of_sweep
 from sweeps.results.headline import configuration_of, headline, private_configuration
+from sweeps.results.snapshot import Snapshot
 from sweeps.store.picks import Origin, write_origin
-from sweeps.store.plans import Plan, Release, released
+from sweeps.store.plans import Plan, Release
 from sweeps.store.sweep import Sweep
 from tests.support.synthetic import sweep_of
 from trainables.records.files import digest
@@ -52,7 +52,7 @@ def release(sweep: Sweep) -> float:
         folder=folder.name,
         digests={"ledger.json": digest(folder / "ledger.json")},
     ).write(sweep.folder)
-    found = epsilon_of_sweep(sweep, sweep.trials())
+    found = Snapshot(sweep).epsilon
     assert found is not None
     return found
 
@@ -60,25 +60,25 @@ def release(sweep: Sweep) -> float:
 @pytest.mark.slow
 def test_trials_on_a_proxy_corpus_cost_nothing_and_the_release_costs_its_own(tmp_path: Path) -> None:
     sweep = planned(tmp_path)
-    assert epsilon_of_sweep(sweep, sweep.trials()) == 0
-    assert headline(sweep, sweep.trials()) == [
+    assert Snapshot(sweep).epsilon == 0
+    assert headline(Snapshot(sweep)) == [
         "Nothing is released yet. The trials run on communication, which is public: they cost health no ε. "
         f"Go on with: edp-sweep resume one --storage {tmp_path}"
     ]
-    cost, point = release(sweep), released(sweep)
+    cost, point = release(sweep), Snapshot(sweep).release
     assert point is not None
-    assert cost == pytest.approx(snapshot(sweep).epsilon_of_sweep)
+    assert cost == pytest.approx(snapshot(sweep).epsilon)
     (trial,) = (trial for trial in sweep.trials() if trial.number == point.trial)
     alone = sweep_of(tmp_path / "alone", "one", 4, *SETTINGS, tracked=False)
-    assert cost < (epsilon_of_sweep(alone, alone.trials()) or 0)
+    assert cost < (Snapshot(alone).epsilon or 0)
     assert trial.ledger == point.ledger
-    assert "ε in all (1 training on health; the trials ran on communication" in cost_line(sweep, sweep.trials())
+    assert "ε in all (1 training on health; the trials ran on communication" in Snapshot(sweep).cost_line
 
 
 def test_the_headline_has_one_epsilon_and_says_what_chose(tmp_path: Path) -> None:
     sweep = planned(tmp_path)
     release(sweep)
-    first, covers, compared, *_ = headline(sweep, sweep.trials())
+    first, covers, compared, *_ = headline(Snapshot(sweep))
     assert first == (
         "Released: a model of health with a SER of 12.3%, at ε = 8 in all (search and release), δ = 0.0005, "
         "for one utterance."
@@ -87,27 +87,30 @@ def test_the_headline_has_one_epsilon_and_says_what_chose(tmp_path: Path) -> Non
     assert compared.startswith("On communication, the public proxy corpus: SER 21.0% without privacy and ")
     earlier = planned(tmp_path / "from", "search.points_from=sweep first (its ε of 27 belongs to this choice)")
     release(earlier)
-    first, covers, *_ = headline(earlier, earlier.trials())
+    first, covers, *_ = headline(Snapshot(earlier))
     assert ", at ε = 8 of the release, δ = 0.0005" in first
     assert "nor are the points of sweep first (its ε of 27 belongs to this choice)" in covers
     shutil.copytree(tmp_path / "train-one-release", tmp_path / "train-later")
-    assert headline(sweep, sweep.trials())[-1].startswith("With 1 later training on health: ε = ")
+    assert headline(Snapshot(sweep))[-1].startswith("With 1 later training on health: ε = ")
 
 
 @pytest.mark.slow
 def test_a_pick_is_the_released_model_or_a_configuration_for_the_private_corpus(tmp_path: Path) -> None:
     sweep = planned(tmp_path, tracked=True)
     release(sweep)
-    point, why, _ = pick_point(sweep, {}, Wanted(tmp_path / "picked.yaml"))
-    assert (point, why) == (released(sweep), "It is the released model, chosen on the proxy corpus by the lowest SER.")
+    point, why, _ = pick_point(Snapshot(sweep), {}, Wanted(tmp_path / "picked.yaml"))
+    assert (point, why) == (
+        Snapshot(sweep).release,
+        "It is the released model, chosen on the proxy corpus by the lowest SER.",
+    )
     spec = load_config(tmp_path / "picked.yaml", [])
     assert (spec.corpus.name, spec.edp.z0) == ("health", point.params["z0"])
     other = next(trial for trial in sweep.trials() if trial.number != point.trial)
-    picked, _, _ = pick_point(sweep, {}, Wanted(tmp_path / "other.yaml"), str(other.number))
-    assert load_config(tmp_path / "other.yaml", []) == configuration_of(sweep, picked)
+    picked, _, _ = pick_point(Snapshot(sweep), {}, Wanted(tmp_path / "other.yaml"), str(other.number))
+    assert load_config(tmp_path / "other.yaml", []) == configuration_of(Snapshot(sweep), picked)
     assert "On communication, which is public: validation SER" in (tmp_path / "other.yaml").read_text()
     with pytest.raises(UserError, match="is a model of communication, on which the sweep only chooses"):
-        pick_point(sweep, {}, Wanted(tmp_path / "third.yaml", "voice"), str(other.number))
+        pick_point(Snapshot(sweep), {}, Wanted(tmp_path / "third.yaml", "voice"), str(other.number))
     assert not (tmp_path / "third.yaml").exists()
 
 
@@ -124,7 +127,7 @@ def test_the_report_is_about_the_released_model(tmp_path: Path) -> None:
     assert "ε of the whole sweep" not in text
     assert "Nothing: the trials ran on communication, a public corpus." in text
     assert "Against plain SGD" not in text
-    assert "pick one" in next_steps(sweep)
+    assert "pick one" in next_steps(Snapshot(sweep))
 
 
 @pytest.mark.parametrize(

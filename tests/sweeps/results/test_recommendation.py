@@ -10,9 +10,10 @@ import pytest
 
 from edp.spec import UserError
 from sweeps.config.parts import SearchSpec
-from sweeps.results.confirmed import new_seeds, seed_folder
+from sweeps.results.confirmed import seed_folder
 from sweeps.results.front import pareto_front
-from sweeps.results.recommendation import choose, choosing_leakage, leakage_of, recommend, recommended
+from sweeps.results.recommendation import choosing_leakage, leakage_of, recommend
+from sweeps.results.snapshot import Snapshot
 from sweeps.store.records import Point
 from sweeps.store.sweep import Sweep
 from tests.conftest import Command
@@ -134,29 +135,31 @@ def test_three_seeds_of_confirm_count_and_two_do_not(sweep: Sweep) -> None:
     assert leakage_of(sweep.recipe) == "mia_auc"
     one = pareto_front(sweep.trials(), sweep.recipe.search.objectives)[0]
     for k in (1, 2, 3):
-        assert new_seeds(sweep, one) == {}
+        assert Snapshot(sweep).new_seeds(one) == {}
         folder = seed_folder(sweep, one, k)
         folder.mkdir(parents=True)
         run = {"seed": k, "run_id": None, "metrics": one.metrics | {"valid_ser": 0.1 * k}}
         (folder / "result.json").write_text(json.dumps(run))
-    found = new_seeds(sweep, one)
+    found = Snapshot(sweep).new_seeds(one)
     assert found["valid_ser"] == pytest.approx(0.2)
-    least = min([0.2, *(p.deciding["ser"] for p in pareto_front(sweep.trials(), sweep.recipe.search.objectives)[1:])])
+    least = min(
+        [0.2, *(p.selection_figures["ser"] for p in pareto_front(sweep.trials(), sweep.recipe.search.objectives)[1:])]
+    )
     with pytest.raises(UserError, match=rf"the front's lowest: {least:.4g}"):
-        choose(sweep, {"ser": 0.001})
+        Snapshot(sweep).choose({"ser": 0.001})
     assert found["valid_ser_lower"] < 0.1 < 0.3 < found["valid_ser_upper"]
 
 
 @pytest.mark.slow
 def test_front_and_pick_say_it_in_text_and_json(sweep: Sweep, command: Command, tmp_path: Path) -> None:
     where = ("made", "--storage", str(sweep.folder.parent))
-    advice = recommended(sweep)
+    advice = Snapshot(sweep).recommended()
     document = json.loads(command("front", *where, "--json")[1])
     assert (document["recommended"], document["why"]) == (advice.point and advice.point.name, advice.why)
     assert advice.why in " ".join(command("front", *where)[1].split())
     picked = json.loads(command("pick", *where, "--output", str(tmp_path / "p.yaml"), "--json")[1])
-    chosen, why = choose(sweep, {})
+    chosen, why = Snapshot(sweep).choose()
     assert (picked["number"], picked["epoch"], picked["why"]) == (chosen.trial, chosen.epoch, why)
     assert why in command("pick", *where, "--output", str(tmp_path / "p.yaml"))[1]
     with pytest.raises(UserError, match=r"ser <= 0\.001 \(the front's lowest: "):
-        choose(sweep, {"ser": 0.001})
+        Snapshot(sweep).choose({"ser": 0.001})

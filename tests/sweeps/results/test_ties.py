@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from sweeps.config.parts import objective_values
-from sweeps.results.front import difference, hollow, pareto_front, ties
+from sweeps.results.front import gap, hollow, pareto_front, ties
 from sweeps.store.records import Point, TrialRecord
 from tests.support.studies import RECIPE
+from trainables.records.pareto import SelectionFigures, objective_values
 
 OBJECTIVES = ("ser", "mia_auc", "log10_epsilon")
 
@@ -30,9 +30,11 @@ def tied(*trials: TrialRecord) -> dict[str, list[str]]:
 
 def test_the_interval_of_a_difference_is_that_of_independent_estimates() -> None:
     one, other = trial(0, 0.30, 0.5, 1).metrics, trial(1, 0.26, 0.5, 1).metrics
-    assert difference(one, other, "ser") == pytest.approx((0.04 - 0.02 * math.sqrt(2), 0.04 + 0.02 * math.sqrt(2)))
+    assert gap(SelectionFigures(one), SelectionFigures(other), "ser") == pytest.approx(
+        (0.04 - 0.02 * math.sqrt(2), 0.04 + 0.02 * math.sqrt(2))
+    )
     lopsided = {"ser": 0.1, "ser_lower": 0.09, "ser_upper": 0.14}
-    low, high = difference(lopsided, lopsided, "ser")
+    low, high = gap(SelectionFigures(lopsided), SelectionFigures(lopsided), "ser")
     assert (low, high) == pytest.approx((-math.hypot(0.01, 0.04), math.hypot(0.04, 0.01)))
 
 
@@ -66,8 +68,10 @@ def test_what_a_lead_in_leakage_within_noise_alone_puts_on_the_front_is_hollow(
 def test_an_attack_that_does_worse_than_guessing_is_not_below_guessing() -> None:
     for auc in (0.3, 0.5):
         metrics = trial(0, 0.3, auc, 8).metrics
-        assert objective_values(OBJECTIVES, metrics)[1] == 0.5
+        assert objective_values(OBJECTIVES, SelectionFigures(metrics))[1] == 0.5
         assert metrics["mia_auc"] == auc
-    low, high = difference(trial(0, 0.3, 0.44, 8).metrics, trial(1, 0.3, 0.53, 8).metrics, "mia_auc")
+    low, high = gap(
+        SelectionFigures(trial(0, 0.3, 0.44, 8).metrics), SelectionFigures(trial(1, 0.3, 0.53, 8).metrics), "mia_auc"
+    )
     assert (low, high) == pytest.approx((-0.03 - 0.02, -0.03 + 0.02)), "the interval of the first is a point at 0.5"
-    assert math.isnan(objective_values(("mia_auc",), {})[0])
+    assert math.isnan(objective_values(("mia_auc",), SelectionFigures({}))[0])

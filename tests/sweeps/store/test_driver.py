@@ -11,6 +11,7 @@ import pytest
 from edp.ledger import Ledger
 from edp.spec import UserError
 from sweeps.commands.run import next_steps
+from sweeps.results.snapshot import Snapshot
 from sweeps.store.lock import driver_lock
 from sweeps.store.sweep import Sweep
 from tests.conftest import Command
@@ -57,7 +58,7 @@ def test_what_to_type_next_finds_the_sweep_again(
     search = studies.trials(made, recipe)
     assert search.ask("a") is not None
     search.tell("a", studies.result(), Ledger(), [])
-    lines = [line.strip() for line in next_steps(made).splitlines() if "edp-sweep" in line]
+    lines = [line.strip() for line in next_steps(Snapshot(made)).splitlines() if "edp-sweep" in line]
     assert len(lines) == 6
     for line in lines:
         words = shlex.split(line)

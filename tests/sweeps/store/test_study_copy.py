@@ -16,7 +16,7 @@ from edp.spec import UserError
 from sweeps.config.target_epsilon import ConfigurationRefused, planned
 from sweeps.engine import driver
 from sweeps.engine.study import open_study, requeue_interrupted, tell_refusal
-from sweeps.results.cost import epsilon_of_sweep
+from sweeps.results.snapshot import Snapshot
 from sweeps.store.sqlite_locks import PatientConnection
 from sweeps.store.sweep import Sweep
 from tests.support.studies import ToldTrials, result, sweep, trials
@@ -79,7 +79,7 @@ def test_a_driver_may_die_at_any_moment_and_its_study_be_lost(tmp_path: Path, mo
             assert whole.items() >= executed(one).items(), folder
             (folder / "study.db").unlink()
             assert counted(one).items() >= executed(one).items(), folder
-            cost = epsilon_of_sweep(one, one.trials())
+            cost = Snapshot(one).epsilon
             if cost is None:  # unknown is never small: a trial that was asked for has no folder yet
                 assert counted(one).keys() > executed(one).keys()
             else:
@@ -106,11 +106,11 @@ def test_a_trial_whose_end_the_copy_lacks_goes_on_under_its_number_and_its_steps
     with pytest.raises(KeyboardInterrupt):
         search.tell("lost", result(), ledger, [])
     monkeypatch.undo()
-    cost = epsilon_of_sweep(made, made.trials())
+    cost = Snapshot(made).epsilon
     assert [trial.state for trial in made.trials()] == ["complete", "complete"]
     (made.folder / "study.db").unlink()
     assert [trial.state for trial in made.trials()] == ["complete", "interrupted"]
-    assert epsilon_of_sweep(made, made.trials()) == cost
+    assert Snapshot(made).epsilon == cost
     made.restore()
     assert requeue_interrupted(open_study(made, recipe)) == 1
     again = trials(made, recipe).ask("again")
@@ -172,4 +172,4 @@ def test_an_interrupted_trial_that_is_refused_later_has_cost_what_it_executed(tm
     tell_refusal(study, study.ask(), ConfigurationRefused("no room", asked.params), None)
     (record,) = made.trials()
     assert (record.state, record.ledger) == ("refused", ledger)
-    assert epsilon_of_sweep(made, made.trials())
+    assert Snapshot(made).epsilon

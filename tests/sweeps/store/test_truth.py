@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from sweeps.results.cost import epsilon_of_sweep
+from sweeps.results.snapshot import Snapshot
 from sweeps.store.sweep import Sweep
 from tests.conftest import Command
 from tests.support.synthetic import sweep_of
@@ -199,7 +199,7 @@ def test_a_sweep_that_has_not_begun_has_no_trials_yet(tmp_path: Path, command: C
 def test_an_epsilon_whose_ledger_cannot_be_read_is_unknown(text: str, storage: Path) -> None:
     (storage / "base" / "trials" / "1" / "ledger.json").write_text(text)
     sweep = Sweep.existing(storage, "base")
-    assert epsilon_of_sweep(sweep, sweep.trials()) is None
+    assert Snapshot(sweep).epsilon is None
 
 
 @pytest.mark.slow
@@ -208,7 +208,7 @@ def test_an_epsilon_that_is_unknown_is_so_wherever_it_is_shown(
     text: str | None, storage: Path, command: Command
 ) -> None:
     where, sweep = ("--storage", str(storage)), Sweep.existing(storage, "base")
-    known = epsilon_of_sweep(sweep, sweep.trials())
+    known = Snapshot(sweep).epsilon
     assert known
     (storage / "base" / "trials" / "1" / "ledger.json").unlink()
     if text is not None:
@@ -228,14 +228,14 @@ def test_an_epsilon_that_is_unknown_is_so_wherever_it_is_shown(
     assert "<strong>unknown</strong>, since the ledger of trial 1" in (storage / "report.html").read_text()
 
     assert command("resume", "base", *where)[0] == 0  # the study has a copy
-    assert epsilon_of_sweep(sweep, sweep.trials()) == known
+    assert Snapshot(sweep).epsilon == known
 
 
 def test_a_ledger_that_is_not_the_one_that_the_trial_wrote_says_nothing(storage: Path) -> None:
     sweep = Sweep.existing(storage, "base")
     file = sweep.trial_folder(2) / "ledger.json"
     file.write_text(file.read_text().replace('"epoch": 0', '"epoch": 00').replace(": 00", ":  0"))
-    assert epsilon_of_sweep(sweep, sweep.trials()) is None
+    assert Snapshot(sweep).epsilon is None
 
 
 @pytest.mark.slow
@@ -249,10 +249,10 @@ def test_what_an_interrupted_trial_has_executed_counts_before_it_is_asked_for_ag
     suggestion = studies.trials(made, recipe).ask("a")
     assert suggestion is not None
     write_ledger(planned(suggestion.spec, 1_350), made.trial_folder(0))
-    cost = epsilon_of_sweep(made, made.trials())
+    cost = Snapshot(made).epsilon
     assert cost
     for again in ("b", "c"):
         requeue_interrupted(open_study(made, recipe))
-        assert epsilon_of_sweep(made, made.trials()) == cost, "once, however often it was interrupted"
+        assert Snapshot(made).epsilon == cost, "once, however often it was interrupted"
         assert [trial.state for trial in made.trials()] == ["interrupted"]
         assert studies.trials(made, recipe).ask(again) is not None

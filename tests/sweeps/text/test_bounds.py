@@ -12,22 +12,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from dashboards.pareto.data import METRICS, text
+from dashboards.pareto.data import METRICS
 from edp.spec import EDPSpec
 from sweeps.commands.epsilon import _show
 from sweeps.engine.jobs.attack_figures import epsilon_figure
 from sweeps.registry.card import model_card, privacy_tags
-from sweeps.text.columns import epsilon_cells
+from sweeps.text.columns import model_cells
 from sweeps.text.figures import (
+    FIGURES,
     epsilon_cell,
     epsilon_digits,
     epsilon_text,
     epsilon_words,
-    least_epsilon,
     permitted_words,
     privacy_statement,
     read_text,
-    user_cell,
 )
 from tests.support.tiny import spec
 
@@ -48,8 +47,8 @@ def close(shown: float, value: float, digits: int) -> bool:
 def test_no_text_shows_less_than_an_epsilon(epsilon: float) -> None:
     metrics = {"epsilon": epsilon, "epsilon_user": epsilon, "epsilon_paper": epsilon, "delta": 5e-4}
     three = [epsilon_text(epsilon), *epsilon_words(metrics)[:3]]
-    two = [epsilon_cell(epsilon), user_cell(metrics), *[epsilon_cells(metrics)[f"ε {k}"] for k in ("honest", "paper")]]
-    two += [text(axis, epsilon) for axis in METRICS if axis.key in ("epsilon", "epsilon_user", "epsilon_paper")]
+    two = [epsilon_cell(epsilon), *[model_cells(metrics)[f"ε {k}"] for k in ("honest", "user", "paper")]]
+    two += [axis.text(epsilon) for axis in METRICS if axis.key in ("epsilon", "epsilon_user", "epsilon_paper")]
     more = [epsilon_digits(epsilon), *(privacy_tags(spec(), metrics, epsilon)[k] for k in ("epsilon", "epsilon_paper"))]
     more += [privacy_tags(spec(), metrics, epsilon)[k] for k in ("epsilon_user", "epsilon_of_sweep")]
     for digits, every in ((3, three), (2, two), (6, more)):
@@ -64,7 +63,11 @@ def test_no_text_shows_less_than_an_epsilon(epsilon: float) -> None:
 @pytest.mark.slow
 def test_no_text_shows_more_than_an_audit_has_proved(audited: float) -> None:
     metrics: dict[str, Any] = {"epsilon_audited": audited, "epsilon": 8.0, "epsilon_paper": 4.0, "delta": 5e-4}
-    texts = [least_epsilon(audited), epsilon_words(metrics)[-1], epsilon_figure(metrics).data[0].text[0]]
+    texts = [
+        FIGURES["epsilon_audited"].text(audited),
+        epsilon_words(metrics)[-1],
+        epsilon_figure(metrics).data[0].text[0],
+    ]
     read = {"epsilon_read": audited, "epsilon_read_upper": 1e9}
     read |= {"noise_factor_at_least": 0.0, "noise_factor_at_most": 9.0}
     texts += [read_text(read), privacy_tags(spec(), metrics | read, None)["epsilon_read"]]

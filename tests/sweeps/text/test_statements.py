@@ -10,15 +10,15 @@ import pytest
 
 from edp.spec import EDPSpec
 from sweeps.registry.card import model_card, privacy_tags
-from sweeps.text.columns import epsilon_cells, epsilon_heads
+from sweeps.text.columns import model_cells, model_heads
 from sweeps.text.figures import (
+    FIGURES,
     delta_remark,
     epsilon_words,
     measured,
     noise_read_words,
     privacy_statement,
     read_text,
-    user_cell,
     users_remark,
 )
 from tests.conftest import Command
@@ -71,7 +71,8 @@ PRIVATE = {"epsilon": 8.0, "epsilon_paper": 4.0, "delta": 5e-4}
 def test_the_epsilon_of_a_user_stands_behind_the_honest_one_where_it_is_known() -> None:
     assert epsilon_words(PRIVATE | {"epsilon_user": 12.0})[:2] == ["ε honest 8", "ε of a user 12"]
     assert epsilon_words(PRIVATE)[:2] == ["ε honest 8", "ε paper 4"]
-    assert (user_cell(PRIVATE | {"epsilon_user": 2e4}), user_cell(PRIVATE)) == ("2.0e+04 †", "")
+    cell = FIGURES["epsilon_user"].cell
+    assert (cell(PRIVATE | {"epsilon_user": 2e4}), cell(PRIVATE)) == ("2.0e+04 †", "")
 
 
 def test_it_is_said_that_nobody_knows_users_unless_there_is_nothing_to_say_it_of() -> None:
@@ -106,9 +107,9 @@ def test_a_lower_bound_is_rounded_down_and_an_upper_one_up() -> None:
 
 
 def test_it_has_a_column_if_a_model_was_read() -> None:
-    assert "ε read" not in epsilon_heads([RATES])
-    assert epsilon_heads([RATES, RATES | READ])[:2] == ["ε honest", "ε read"]
-    assert epsilon_cells(RATES | READ)["ε read"] == "7.81–8.2"
+    assert "ε read" not in model_heads([RATES])
+    assert model_heads([RATES, RATES | READ])[3:5] == ["ε honest", "ε read"]
+    assert model_cells(RATES | READ)["ε read"] == "7.81–8.2"
     assert "ε read 7.81–8.2" in epsilon_words(RATES | READ)
 
 

@@ -13,6 +13,7 @@ from mlflow.tracking import MlflowClient
 from sweeps.engine.finish import finish
 from sweeps.engine.progress import Progress
 from sweeps.results.front import pareto_front
+from sweeps.results.snapshot import Snapshot
 from sweeps.store.sweep import Sweep
 from sweeps.tracking.run_note import run_note
 from sweeps.tracking.tracker import Tracker
@@ -25,9 +26,9 @@ def sweep(tmp_path_factory: pytest.TempPathFactory) -> Sweep:
 
 
 def described(sweep: Sweep, times: int = 1) -> str:
-    trials = sweep.trials()
-    front = pareto_front(trials, sweep.recipe.search.objectives)
-    return run_note(sweep, sweep.recipe, trials, front * times, "1")
+    found = Snapshot(sweep)
+    found.candidates = {f"{name}{i}": one for i in range(times) for name, one in found.candidates.items()}
+    return run_note(found, "1")
 
 
 @pytest.mark.slow
