@@ -54,7 +54,7 @@ def check_address(address: str) -> None:
         raise no_cluster(address, error.strerror or str(error)) from None
     if not asks_for_token(address):
         return
-    given, mode = _token(), os.environ.get("RAY_AUTH_MODE", "token")
+    given, mode = token(), os.environ.get("RAY_AUTH_MODE", "token")
     if mode != "token":
         problem = f"RAY_AUTH_MODE is {mode!r}"
     elif given is None:
@@ -87,10 +87,10 @@ def asks_for_token(address: str, given: str | None = None) -> bool:
     return False
 
 
-def _token() -> str | None:
+def token() -> str | None:
     """Return the token of a cluster that this machine has, where Ray looks for it; None if there is none."""
-    if token := os.environ.get("RAY_AUTH_TOKEN"):
-        return token
+    if given := os.environ.get("RAY_AUTH_TOKEN"):
+        return given
     try:
         file = Path(os.environ.get("RAY_AUTH_TOKEN_PATH") or Path.home() / ".ray" / "auth_token")
         return file.read_text().strip() or None

@@ -9,6 +9,7 @@ import os
 import signal
 import socket
 import threading
+import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import (
@@ -37,6 +38,7 @@ from sweeps.engine.address import (
     no_cluster,
     other_version,
     ray_address,
+    token,
     usable_cores,
 )
 from sweeps.engine.progress import Progress
@@ -324,6 +326,8 @@ def connect(address: str, **options: Any) -> Any:
         ray_constants.RAY_ENABLE_UV_RUN_RUNTIME_ENV = False  # Ray reads the variable when it is imported
     if address == "local":
         options = {"num_cpus": usable_cores()} | folder_options() | options
+        if token() is None and not os.access(os.path.expanduser("~"), os.W_OK):  # where Ray keeps a new cluster's
+            os.environ["RAY_AUTH_TOKEN"] = uuid.uuid4().hex
     elif "RAY_AUTH_MODE" not in os.environ and asks_for_token(address):
         maybe_enable_token_auth_if_token_available()  # Ray itself does so for `auto` alone
     for _ in range(_TRIES):

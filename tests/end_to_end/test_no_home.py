@@ -38,14 +38,20 @@ def foreign(folder: Path, *words: str, **variables: str) -> subprocess.Completed
 
 
 @pytest.mark.usefixtures("own_ray")
-def test_a_sweep_runs_without_a_home_and_with_a_tmpdir_that_cannot_be_written(folder: Path) -> None:
+def test_a_sweep_runs_where_neither_home_nor_tmpdir_can_be_written(folder: Path) -> None:
     recipe, locked = folder / "tiny.yaml", folder / "locked"
     recipe.write_text(TINY_RECIPE)
     locked.mkdir()
     words = ["run", str(recipe), "--name", "s", "--set", "training.workers=1", "--storage", str(folder / "runs")]
-    done = foreign(folder, *words, TMPDIR=str(locked))
+    done = foreign(folder, *words, TMPDIR=str(locked), HOME="/")
     assert done.returncode == 0, done.stderr
-    assert not {path.name for path in folder.iterdir()} - {"tiny.yaml", "locked", "runs"}, "nothing in ./~"
+
+
+def test_without_a_home_every_library_is_loaded(folder: Path) -> None:
+    done = foreign(folder, "run", "quickstart_paper", "--tracking-uri", "http://127.0.0.1:9")
+    assert done.returncode == 2, done.stderr
+    assert "tracking-uri = 'http://127.0.0.1:9' cannot be opened" in done.stderr
+    assert not {path.name for path in folder.iterdir()} - {"runs"}, "nothing in ./~"
 
 
 @pytest.mark.parametrize("variables", [{}, {"HOME": "/nonexistent"}, {"HOME": "/"}])

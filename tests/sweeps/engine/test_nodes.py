@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 import trainables
-from sweeps.engine.nodes import check_nodes
 
 TWO_NODES = """
 import json, sys
@@ -99,8 +98,3 @@ def test_other_code_and_a_missing_network_interface_are_named(tmp_path: Path) ->
     assert f" would import {folder}/trainables, and this process runs {here}: other code; allowed: " in other
     assert equal.startswith("GLOO_SOCKET_IFNAME = 'lo,nosuch0': node ")
     assert "has no network interface nosuch0; allowed: lo" in equal
-
-
-def test_without_a_cluster_nothing_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ray.is_initialized", lambda: False)
-    check_nodes({"storage": Path("/gone")})

@@ -1,44 +1,22 @@
-"""Ray as a sweep starts it."""
+"""What a sweep joins and takes along: clusters of its own versions alone, and no file of the current folder."""
 
 from __future__ import annotations
 
 import json
 import os
 import platform
-import signal
 import subprocess
 import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 import pytest
 import ray
 
-from sweeps.engine.session import connect
 from tests.conftest import TINY_RECIPE
 from tests.support.drivers import below, kill
 from tests.support.ports import free_port
 from tests.support.waiting import wait_for
-
-
-def test_workers_keep_the_memory_of_a_step_and_this_process_has_its_environment_back(ray_cluster: str) -> None:
-    @ray.remote(num_cpus=0)
-    def variables() -> dict[str, str]:
-        return {name: value for name, value in os.environ.items() if name.startswith("MALLOC_")}
-
-    assert ray.get(variables.remote()).items() >= {"MALLOC_MMAP_MAX_": "0", "MALLOC_ARENA_MAX": "1"}.items()
-    assert not [name for name in os.environ if name.startswith("MALLOC_")]
-
-
-def test_what_a_user_says_of_the_allocator_stands(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: dict[str, Any] = {}
-    monkeypatch.setattr("ray.init", lambda **options: seen.update(os.environ))
-    monkeypatch.setenv("MALLOC_ARENA_MAX", "4")
-    connect("local")
-    assert (seen["MALLOC_ARENA_MAX"], seen["MALLOC_MMAP_MAX_"]) == ("4", "0")
-    assert os.environ["MALLOC_ARENA_MAX"] == "4"
-
 
 _HEAD = """
 import sys, ray
@@ -95,28 +73,3 @@ def test_no_file_of_the_current_folder_travels_under_uv_run(tmp_path: Path) -> N
     done = subprocess.run(words, executable=sys.executable, capture_output=True, text=True, check=False, cwd=tmp_path)
     assert done.returncode == 0, done.stderr[-3000:]
     assert json.loads(done.stdout.splitlines()[-1]) == ["ran", []]
-
-
-_HUNG = """
-import ctypes, signal, sys
-from sweeps.engine import session
-signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background inherits that it is ignored
-session._START_S = float(sys.argv[1])
-with session._mortal():
-    print("hangs", flush=True)
-    ctypes.PyDLL(None).sleep(60)  # it holds Python's lock, as Ray's start does
-"""
-
-
-@pytest.mark.parametrize(("most", "signals", "code"), [("50", 1, -signal.SIGINT), ("0.5", 0, 1)])
-def test_a_start_of_ray_that_hangs_is_ended_by_ctrl_c_or_after_a_while(most: str, signals: int, code: int) -> None:
-    with subprocess.Popen(
-        [sys.executable, "-c", _HUNG, most], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as hung:
-        assert hung.stdout is not None
-        assert hung.stdout.readline() == "hangs\n"
-        for _ in range(signals):
-            hung.send_signal(signal.SIGINT)
-        _, said = hung.communicate(timeout=40)
-    assert hung.returncode == code
-    assert ("most recent call first" in said) == (code == 1), "the log shows where it hung"
