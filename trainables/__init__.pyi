@@ -57,6 +57,7 @@ from .measure.ser import (
 )
 from .models import JointModel as JointModel
 from .models import build_model as build_model
+from .models.released import load_model as load_model
 from .records.job import (
     EpochResult as EpochResult,
 )

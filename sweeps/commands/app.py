@@ -25,6 +25,7 @@ from sweeps.commands.confirm import confirm_command
 from sweeps.commands.console import complain, warnings_as_notes
 from sweeps.commands.data import data
 from sweeps.commands.epsilon import epsilon_command
+from sweeps.commands.export import export_command
 from sweeps.commands.front import front_command
 from sweeps.commands.pick import pick_command
 from sweeps.commands.run import resume_command, run_command
@@ -86,6 +87,7 @@ for _group, _name, _command in (  # in the order of `--help`
     (CHOOSING, "confirm", confirm_command),
     (CHOOSING, "pick", pick_command),
     (CHOOSING, "train", train_command),
+    (CHOOSING, "export", export_command),
     (GUARANTEE, "epsilon", epsilon_command),
     (GUARANTEE, "account", account_command),
     (GUARANTEE, "attack", attack_command),

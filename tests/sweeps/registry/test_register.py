@@ -9,14 +9,12 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-import torch
 from mlflow.exceptions import MlflowException
 from mlflow.pyfunc import PyFuncModel
 from mlflow.pyfunc.scoring_server import invocations
 
 from edp.spec import UserError
 from sweeps.registry.bundle import public_start
-from sweeps.registry.serving import _pieces
 from tests.support import frozen_heads
 from tests.support.encoder_folders import make_encoder
 from tests.support.registering import Kept
@@ -24,6 +22,7 @@ from trainables.corpora.types import split_blanks
 from trainables.features.compute_states import encoder_of
 from trainables.features.pretrained import pretrained_encoder
 from trainables.measure.ser import slots_of
+from trainables.models.released import _pieces
 
 UTTERANCES = ["call my mother tomorrow", "Zyxwv unheard-of wörds", "remind me", "pay 10\u00a0000 now", "\u00a0"]
 """With a no-break space, which is part of a word, as in the corpora."""
@@ -109,9 +108,9 @@ def test_nothing_in_it_is_a_pickle_of_code_and_its_ledger_goes_with_it(kept: Kep
     path = f"served_model/{version.source.rpartition('/')[2]}"
     place = Path(kept.tracker.client.download_artifacts(kept.run_id, path, str(tmp_path)))
     names = {file.name for file in place.rglob("*") if file.is_file()}
-    assert not [name for name in names if name.endswith((".pkl", ".pickle"))]
-    assert {"serving.py", "model.pt", "ledger.json", "model.json", "input_example.json"} <= names
-    assert torch.load(place / "artifacts" / "bundle" / "model.pt", weights_only=True)["labels"]["intents"]
+    assert not [name for name in names if name.endswith((".pkl", ".pickle", ".pt"))]
+    released = {"model.safetensors", "config.json", "schema.yaml", "README.md", "ledger.json"}
+    assert {"serving.py", "input_example.json", *released} <= names
     assert version.tags["ledger"] == f"runs:/{kept.run_id}/{path}/artifacts/bundle/ledger.json"
 
 
