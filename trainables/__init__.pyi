@@ -78,3 +78,5 @@ from .workers.client import run_job as run_job
 from .workers.worker import run_trial as run_trial
 from .workers.worker_group import WorkerGroup as WorkerGroup
 from .workers.worker_group import run_fresh as run_fresh
+
+__version__: str

@@ -10,12 +10,13 @@ import os
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 from pydantic import ValidationError
 from typer.core import TyperGroup
 
+from edp import __version__
 from edp.spec import UserError
 from sweeps.commands.account import account_command
 from sweeps.commands.attack import attack_command
@@ -58,6 +59,23 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"edp-sweep {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="print the version")
+    ] = False,
+) -> None:
+    pass
+
+
 RUNNING, CHOOSING, GUARANTEE, DATA, OTHER = (
     "Run a sweep",
     "Choose and release",
