@@ -29,6 +29,7 @@ from sweeps.engine.recorder import Recorder
 from sweeps.engine.resources import Placement, placement
 from sweeps.engine.schema_only import has_text, keep_schema_only
 from sweeps.engine.session import interruptible, ray_session, stopping_jobs, worker_group
+from sweeps.engine.study import sampler
 from sweeps.engine.trials import run_baseline, run_trials
 from sweeps.engine.watch import leave, ray_liveness, stall_reporter
 from sweeps.store.corpora import keep_corpora
@@ -102,6 +103,7 @@ def start_sweep(
         uri = check_store(chosen_tracking_uri(tracking_uri, storage))
         if recipe.search.study is not None:
             study_storage(recipe.search.study)
+        sampler(recipe.search)  # a class from elsewhere may be missing
         trials = list(bound_trials(recipe))
         check_encoders(trials)
         check_memory(trials, recipe.training.workers)
