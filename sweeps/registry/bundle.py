@@ -131,6 +131,7 @@ def save(served: Path, bundle: Path, about: Model, spec: TrialSpec) -> None:
         served,
         python_model=str(Path(__file__).with_name("serving.py")),
         artifacts={"bundle": str(bundle)},
+        model_config={"answers": "whole"},
         code_paths=[str(_CODE / "edp"), str(_CODE / "trainables")],
         input_example=_EXAMPLE,
         signature=signature,

@@ -24,8 +24,20 @@ class UtteranceModel(PythonModel):
     """The pyfunc model."""
 
     def load_context(self, context: PythonModelContext) -> None:
-        """Open the released model."""
+        """Open the released model.
+
+        With `answers: intents` in the model's configuration, answers are the names of intents alone, as
+        `mlflow.models.evaluate` compares them.
+
+        Raises:
+            MlflowException: for another value.
+        """
         self._model = load_model(Path(context.artifacts[BUNDLE]))
+        self._answers = (context.model_config or {}).get("answers", "whole")
+        if self._answers not in ("whole", "intents"):
+            raise MlflowException.invalid_parameter_value(
+                f"model_config.answers = {json.dumps(self._answers)}; allowed: whole, intents"
+            )
 
     def predict(
         self, context: Any, model_input: pd.DataFrame, params: dict[str, Any] | None = None
@@ -45,7 +57,8 @@ class UtteranceModel(PythonModel):
                     "allowed: the utterances alone"
                 )
             sent = model_input.iloc[:, 0].tolist()
-        return self._model.predict(sent)
+        answers: list[Any] = self._model.predict(sent)
+        return [answer.intent for answer in answers] if self._answers == "intents" else answers
 
 
 set_model(UtteranceModel())

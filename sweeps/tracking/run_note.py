@@ -32,8 +32,10 @@ from sweeps.text.figures import params_text, users_notes
 from sweeps.text.terminal import command_line
 
 _SORTED = {"orderByKey": "metrics.`valid_ser`"}
-_ROWS = 20
-"""The largest number of the front's rows, since MLflow takes 8,000 characters."""
+PICTURE = "front.png"
+"""The artifact of the sweep's run that its note shows. MLflow serves an SVG as a download alone."""
+_ROWS = 8
+"""The largest number of the front's rows, so that the note and its picture fit one screen."""
 
 
 def first_note(sweep: Sweep, recipe: Recipe) -> str:
@@ -81,6 +83,7 @@ def run_note(sweep: Sweep, recipe: Recipe, trials: list[TrialRecord], front: lis
         f"**{len(front)} of {models} models are Pareto-optimal.** Look at {best}, {every} or {picked} (the chart view "
         f"compares them), or at `{sweep.command('ui')}`, the page to look and pick.",
         "",
+        *([f"![the front](get-artifact?path={PICTURE}&run_uuid={sweep.record.run_id})", ""] if front else []),
         f"| {' | '.join(heads)} |".replace("\n", " "),
         f"|{'---|' * len(heads)}",
         *([_row(heads, "SGD", sweep.record.baseline, "plain SGD")] if sweep.record.baseline else []),
@@ -91,12 +94,7 @@ def run_note(sweep: Sweep, recipe: Recipe, trials: list[TrialRecord], front: lis
         + (f"{HOLLOW}: {HOLLOW_WORDS}. " if noisy else "")
         + f"`2@3`: trial 2 after epoch 3. {epsilon_legend()} {cost_line(sweep, trials)}.{users_notes(metrics)}",
         "",
-        _searched(recipe),
-        "",
-        "**Here:** curves over the epochs are under *Model metrics* of a trial, the front as a picture under "
-        "*Artifacts* (`front.svg`); `log10_epsilon` is for charts.",
-        "",
-        f"**Go on:** {', '.join(f'`{words}`' for words in (*go_on, sweep.command('resume')))}.",
+        f"{_searched(recipe)} **Go on:** {', '.join(f'`{words}`' for words in (*go_on, sweep.command('resume')))}.",
     ]
     return "\n".join(lines)
 

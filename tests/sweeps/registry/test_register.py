@@ -4,9 +4,11 @@ guarantees."""
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from pathlib import Path
 
+import mlflow
 import pandas as pd
 import pytest
 from mlflow.exceptions import MlflowException
@@ -99,6 +101,31 @@ def test_a_data_frame_of_several_columns_is_refused_and_one_column_is_answered(m
     assert refused.value.get_http_status_code() == 400
     answers = model.predict(frame[["text"]])
     assert [answer.utterance for answer in answers] == ["call bob", "remind me"]
+
+
+@pytest.mark.slow
+def test_mlflow_evaluates_its_intents(kept: Kept) -> None:
+    version = kept.register(f"evaluated {kept.kind}")
+    found = [answer.intent for answer in kept.load(version).predict(UTTERANCES[:3])]
+    frame = pd.DataFrame({"text": UTTERANCES[:3], "intent": [*found[:2], "another"]})
+    mlflow.set_tracking_uri(kept.tracker.uri)
+    try:
+        with mlflow.start_run(experiment_id=kept.tracker.experiment_id):
+            told = mlflow.models.evaluate(
+                version.uri,
+                frame,
+                targets="intent",
+                feature_names=["text"],
+                model_type="classifier",
+                model_config={"answers": "intents"},
+                evaluator_config={"log_explainer": False},
+            )
+    finally:
+        mlflow.set_tracking_uri(None)
+        os.environ.pop("MLFLOW_TRACKING_URI", None)
+    assert told.metrics["accuracy_score"] == pytest.approx(2 / 3)
+    with pytest.raises(MlflowException, match=r'model_config\.answers = "slots"; allowed: whole, intents'):
+        kept.load(version, {"answers": "slots"})
 
 
 @pytest.mark.slow
