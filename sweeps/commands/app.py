@@ -32,6 +32,7 @@ from sweeps.commands.pick import pick_command
 from sweeps.commands.run import resume_command, run_command
 from sweeps.commands.settings import settings_command
 from sweeps.commands.status import list_command, status_command
+from sweeps.commands.stop import stop_command
 from sweeps.commands.train import train_command
 from sweeps.commands.verify import verify_command
 from sweeps.text.signals import SweepStopped, exit_code, stopped_by, terminating
@@ -98,6 +99,7 @@ REMOVED = {
 for _group, _name, _command in (  # in the order of `--help`
     (RUNNING, "run", run_command),
     (RUNNING, "resume", resume_command),
+    (RUNNING, "stop", stop_command),
     (RUNNING, "list", list_command),
     (RUNNING, "status", status_command),
     (RUNNING, "settings", settings_command),
