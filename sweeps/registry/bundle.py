@@ -26,7 +26,7 @@ from trainables.records.files import digest, disk_full, one_line
 
 _EXAMPLE = ["play some jazz", "what is the weather in boston"]
 _CODE = Path(__file__).parents[2]
-_NEEDED = ("mlflow", "torch", "numpy", "pydantic", "tokenizers", "platformdirs", "safetensors")
+_NEEDED = ("mlflow", "torch", "numpy", "pydantic", "tokenizers", "platformdirs", "safetensors", "lazy_loader")
 """Packages that `sweeps.registry.serving` imports, and MLflow's server."""
 
 
