@@ -104,6 +104,7 @@ def test_a_data_frame_of_several_columns_is_refused_and_one_column_is_answered(m
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.UndefinedMetricWarning")  # of an intent that no row has
 def test_mlflow_evaluates_its_intents(kept: Kept) -> None:
     version = kept.register(f"evaluated {kept.kind}")
     found = [answer.intent for answer in kept.load(version).predict(UTTERANCES[:3])]
