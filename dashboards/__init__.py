@@ -2,3 +2,5 @@
 
 It reads sweeps; the page writes picks and notes alone.
 """
+
+from edp import __version__ as __version__

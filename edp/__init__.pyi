@@ -80,3 +80,5 @@ from .sampling import (
 from .spec import EDPSpec as EDPSpec
 from .spec import UserError as UserError
 from .steps import HookUsageError as HookUsageError
+
+__version__: str

@@ -11,6 +11,8 @@ import os
 
 import lazy_loader
 
+from edp import __version__ as __version__
+
 # If a call to the raylet fails, Ray ends this process at once and without a word when the process of this id is dead
 # or, without an id, when this process has lost its parent (nohup, a container). Ray reads it when it is imported.
 os.environ.setdefault("RAY_RAYLET_PID", f"{os.getpid()}")

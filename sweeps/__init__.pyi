@@ -20,3 +20,5 @@ from .store.records import TrialRecord as TrialRecord
 from .store.sweep import Sweep as Sweep
 from .store.sweep import all_sweeps as all_sweeps
 from .text.signals import SweepStopped as SweepStopped
+
+__version__: str

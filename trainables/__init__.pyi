@@ -57,6 +57,7 @@ from .measure.ser import (
 )
 from .models import JointModel as JointModel
 from .models import build_model as build_model
+from .models.released import load_model as load_model
 from .records.job import (
     EpochResult as EpochResult,
 )
@@ -77,3 +78,5 @@ from .workers.client import run_job as run_job
 from .workers.worker import run_trial as run_trial
 from .workers.worker_group import WorkerGroup as WorkerGroup
 from .workers.worker_group import run_fresh as run_fresh
+
+__version__: str

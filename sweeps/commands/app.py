@@ -10,12 +10,13 @@ import os
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 from pydantic import ValidationError
 from typer.core import TyperGroup
 
+from edp import __version__
 from edp.spec import UserError
 from sweeps.commands.account import account_command
 from sweeps.commands.attack import attack_command
@@ -25,11 +26,13 @@ from sweeps.commands.confirm import confirm_command
 from sweeps.commands.console import complain, warnings_as_notes
 from sweeps.commands.data import data
 from sweeps.commands.epsilon import epsilon_command
+from sweeps.commands.export import export_command
 from sweeps.commands.front import front_command
 from sweeps.commands.pick import pick_command
 from sweeps.commands.run import resume_command, run_command
 from sweeps.commands.settings import settings_command
 from sweeps.commands.status import list_command, status_command
+from sweeps.commands.stop import stop_command
 from sweeps.commands.train import train_command
 from sweeps.commands.verify import verify_command
 from sweeps.text.signals import SweepStopped, exit_code, stopped_by, terminating
@@ -57,6 +60,23 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"edp-sweep {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="print the version")
+    ] = False,
+) -> None:
+    pass
+
+
 RUNNING, CHOOSING, GUARANTEE, DATA, OTHER = (
     "Run a sweep",
     "Choose and release",
@@ -79,6 +99,7 @@ REMOVED = {
 for _group, _name, _command in (  # in the order of `--help`
     (RUNNING, "run", run_command),
     (RUNNING, "resume", resume_command),
+    (RUNNING, "stop", stop_command),
     (RUNNING, "list", list_command),
     (RUNNING, "status", status_command),
     (RUNNING, "settings", settings_command),
@@ -86,6 +107,7 @@ for _group, _name, _command in (  # in the order of `--help`
     (CHOOSING, "confirm", confirm_command),
     (CHOOSING, "pick", pick_command),
     (CHOOSING, "train", train_command),
+    (CHOOSING, "export", export_command),
     (GUARANTEE, "epsilon", epsilon_command),
     (GUARANTEE, "account", account_command),
     (GUARANTEE, "attack", attack_command),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -17,6 +17,10 @@ from sweeps.text.figures import FIGURES
 from sweeps.text.paths import short
 from sweeps.text.terminal import print_line
 from trainables.records.pareto import SelectionFigures
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+    from mlflow.entities.model_registry import ModelVersion
 
 
 def check_command(
@@ -98,10 +102,19 @@ def _of_sweep(storage: Path, name: str, point: str | None) -> tuple[str, Selecti
 
 
 def _of_model(storage: Path, name: str, tracking_uri: str | None) -> tuple[str, SelectionFigures]:
-    """Return a registered version in words, and the figures in its tags.
+    """Return a registered version in words, and the figures in its tags."""
+    _, version = registered_version(storage, name, tracking_uri)
+    return f"{version.name}, version {version.version}", SelectionFigures(_numbers(version.tags))
+
+
+def registered_version(storage: Path, name: str, tracking_uri: str | None) -> tuple[MlflowClient, ModelVersion]:
+    """Return a version of a registered model, and the client of its store.
 
     Args:
         name: `NAME`, which is its champion or, without one, its newest version; `NAME@ALIAS`; or `NAME/VERSION`.
+
+    Raises:
+        UserError: for no such model.
     """
     from mlflow import MlflowClient
     from mlflow.exceptions import MlflowException
@@ -124,7 +137,7 @@ def _of_model(storage: Path, name: str, tracking_uri: str | None) -> tuple[str, 
             f"name = {short(name)}: there is no sweep in {storage} and no registered model of this name; allowed: the "
             "name of one, with @ALIAS or /VERSION for a version of a model"
         ) from None
-    return f"{model}, version {version.version}", SelectionFigures(_numbers(version.tags))
+    return client, version
 
 
 def _numbers(tags: dict[str, Any]) -> dict[str, float]:

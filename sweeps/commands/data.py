@@ -39,7 +39,7 @@ data = typer.Typer(
 
 _SHOWN = 8
 """Utterances that `data text` shows."""
-FORMATS = get_args(CorpusSpec.model_fields["format"].annotation)[1:]
+FORMATS = get_args(get_args(CorpusSpec.model_fields["format"].annotation)[0])[1:]
 
 
 @data.command()

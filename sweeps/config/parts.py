@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, field_validator, model_validator
 
 from edp.spec import Clip, Decay, EDPOptions, Frozen, NoiseMultiplier, Sampling, Tau
 from trainables.config import CorpusSpec
+from trainables.config.plugins import Sampler
 
 Objective = Literal["ser", "mia_auc", "mia_tpr_at_1pct_fpr", "log10_epsilon", "log10_epsilon_paper"]
 Limited = Literal["epsilon", "ser", "mia_auc", "mia_tpr_at_1pct_fpr"]
@@ -51,7 +52,13 @@ class SearchSpec(Frozen):
     """The settings of the search."""
 
     trials: Annotated[int, Field(ge=1, le=1_000_000, description="number of trials")] = 40
-    sampler: Annotated[Literal["tpe", "nsga2", "gp", "random"], Field(description="Optuna's sampler")] = "tpe"
+    sampler: Annotated[
+        Literal["tpe", "nsga2", "gp", "random"] | Sampler,
+        Field(description="Optuna's sampler; text: one that a plugin adds, module:Class, or optunahub:PACKAGE:Class"),
+    ] = "tpe"
+    sampler_arguments: dict[str, Any] = Field(
+        default_factory=dict, description="keyword arguments of the sampler's class, such as {n_startup_trials: 5}"
+    )
     seed: Annotated[int, Field(ge=0, lt=2**32, description="seed of the sampler")] = 0
     points_to_evaluate: Annotated[
         tuple[dict[str, bool | int | float | str], ...] | None,

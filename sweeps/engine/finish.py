@@ -18,7 +18,7 @@ from sweeps.store.records import TrialRecord, number_of
 from sweeps.store.sweep import Sweep
 from sweeps.text.figures import epsilon_digits
 from sweeps.tracking.job_run import corpus_inputs, open_refused_run, open_trial_run, send_baseline, trial_run_name
-from sweeps.tracking.run_note import run_note, trials_view
+from sweeps.tracking.run_note import PICTURE, run_note, trials_view
 from sweeps.tracking.run_tags import NOTE
 from sweeps.tracking.tracker import Figures, Tracker
 from trainables.records.epochs import by_epoch
@@ -48,12 +48,13 @@ def finish(sweep: Sweep, recipe: Recipe, tracker: Tracker, state: str, progress:
     if record.baseline is None and record.baseline_run_id is not None:
         tracker.end(record.baseline_run_id, "KILLED")
     if front:
-        picture = sweep.folder / "front.svg"
+        picture, pixels = sweep.folder / "front.svg", sweep.folder / PICTURE
         noisy = [one.key for one in found.front if one.hollow]
-        drawn = front_svg(found.points, front, recipe.search.objectives, found.baseline, noisy=noisy)
-        with atomic_write(picture) as partial:
-            partial.write_text(drawn, encoding="utf-8")
-        tracker.artifact(record.run_id, picture)
+        shown = found.points, front, recipe.search.objectives, found.baseline
+        with atomic_write(picture) as partial, atomic_write(pixels) as png:
+            partial.write_text(front_svg(*shown, noisy=noisy, png=png), encoding="utf-8")
+        for file in (picture, pixels):
+            tracker.artifact(record.run_id, file)
     tracker.delete_strays(record.run_id, {trial.run_id for trial in trials if trial.run_id})
     now, earlier = {point.run_id for point in front if point.run_id}, tracker.marked(record.run_id, "pareto")
     for run in now ^ earlier:  # a sweep that went on has runs that were marked before and left the front since

@@ -5,18 +5,22 @@ Only the driver of a sweep writes to its study (`sweeps.engine.driver`).
 
 from __future__ import annotations
 
+import inspect
 import math
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from importlib import import_module
+from typing import Any, cast
 
 import numpy as np
 import optuna
+from optuna.distributions import FloatDistribution
 from optuna.samplers import BaseSampler, GPSampler, NSGAIISampler, RandomSampler, TPESampler
 from optuna.trial import FrozenTrial, TrialState
 
 from edp.ledger import Ledger
+from edp.spec import UserError
 from sweeps.config.configurations import all_configurations, identity
 from sweeps.config.initial_points import under_sampler_names
 from sweeps.config.parts import Limited, Objective, SearchSpec
@@ -26,6 +30,8 @@ from sweeps.config.target_epsilon import BudgetExceeded, ConfigurationRefused
 from sweeps.store.records import REPEATED, number_of
 from sweeps.store.study import study_storage
 from sweeps.store.sweep import Sweep
+from trainables.config.plugins import load_plugin
+from trainables.records.files import one_line
 from trainables.records.job import Outcome
 from trainables.records.pareto import Metrics, SelectionFigures, objective_values
 
@@ -44,25 +50,67 @@ def sampler(search: SearchSpec, known: int = 0) -> BaseSampler:
 
     Args:
         known: trials in the study. The sampler of a resumed sweep must not repeat the random numbers of the first one.
+
+    Raises:
+        UserError: for a class that is missing, or does not take these arguments or objectives.
     """
     within = (lambda trial: excess(trial, search.limits)) if search.limits else None
     startup = min(10, max(2, search.trials // 3))
     seed = search.seed if known == 0 else int(np.random.SeedSequence([search.seed, known]).generate_state(1)[0])
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-        match search.sampler:
-            case "tpe":
-                return TPESampler(
-                    seed=seed, n_startup_trials=startup, multivariate=True, group=True, constraints_func=within
-                )
-            case "nsga2":
-                return NSGAIISampler(
-                    seed=seed, population_size=max(4, min(50, search.trials // 3)), constraints_func=within
-                )
-            case "gp":
-                return GPSampler(seed=seed, n_startup_trials=startup, constraints_func=within)
-            case "random":
-                return RandomSampler(seed=seed)
+    kind: Callable[..., Any]
+    options: dict[str, Any] = {}
+    match search.sampler:
+        case "tpe":
+            kind, options = TPESampler, {"n_startup_trials": startup, "multivariate": True, "group": True}
+        case "nsga2":
+            kind, options = NSGAIISampler, {"population_size": max(4, min(50, search.trials // 3))}
+        case "gp":
+            kind, options = GPSampler, {"n_startup_trials": startup}
+        case "random":
+            kind = RandomSampler
+        case named:
+            kind = _class(named)
+    try:
+        takes = inspect.signature(kind).parameters
+        common = {"seed": seed, "constraints_func": within}
+        options |= {name: value for name, value in common.items() if name in takes} | search.sampler_arguments
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+            made = kind(**options)
+            if not isinstance(made, BaseSampler):
+                raise TypeError("not a subclass of optuna.samplers.BaseSampler")
+            # Some, such as CMA-ES, refuse several objectives when they are first asked.
+            trial = optuna.create_study(directions=["minimize"] * len(search.objectives), sampler=made)
+            trial.ask({"x": FloatDistribution(0, 1)})
+            return kind(**options)
+    except Exception as error:  # a class from elsewhere can fail in any way
+        raise UserError(
+            f"search.sampler = {search.sampler}: {getattr(kind, '__name__', kind)} with search.sampler_arguments = "
+            f"{search.sampler_arguments} cannot be used ({type(error).__name__}: {one_line(error)}); "
+            "allowed: a sampler of Optuna for these objectives, with its own arguments"
+        ) from None
+
+
+def _class(name: str) -> Callable[..., Any]:
+    """Return the class of a sampler that a plugin adds, or that a path names.
+
+    Raises:
+        UserError: naming the package, the module or the class that is missing.
+    """
+    if ":" not in name:
+        return cast(Callable[..., Any], load_plugin("samplers", name))
+    place, _, kind = name.removeprefix("optunahub:").rpartition(":")
+    try:
+        if name.startswith("optunahub:"):
+            module = import_module("optunahub").load_module(place)
+        else:
+            module = import_module(place)
+        return cast(Callable[..., Any], getattr(module, kind))
+    except Exception as error:  # as any import can
+        how = "pip install optunahub, or" if getattr(error, "name", None) == "optunahub" else "an installed"
+        raise UserError(
+            f"search.sampler = {name}: {one_line(error)}; allowed: {how} module:Class, optunahub:PACKAGE:Class"
+        ) from None
 
 
 def excess(trial: FrozenTrial, limits: Mapping[Limited, float]) -> tuple[float, ...]:

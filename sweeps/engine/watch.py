@@ -7,16 +7,19 @@ minute, with a line of C++.
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Literal, NoReturn
 
 import ray
 
 from sweeps.engine.progress import PATIENCE_S, Progress
+from sweeps.store.lock import STOP
 from trainables.workers.client import GroupSpec, held_by_others, other_drivers
 
 Place = str | tuple[str, int]
@@ -24,6 +27,7 @@ Place = str | tuple[str, int]
 STALL_PATIENCE_S = 60.0
 """Seconds that a trial waits for workers before it is reported."""
 _STALL_EVERY_S = 5.0
+_STOP_EVERY_S = 1.0
 
 _LIVENESS_EVERY_S = 2.0
 _MAX_REFUSED = 4
@@ -88,6 +92,22 @@ def stall_reporter(progress: Progress, group: GroupSpec, patience_s: float = STA
 
     with watched(look, "stall_reporter"):
         yield
+
+
+@contextmanager
+def stop_requests(folder: Path) -> Iterator[None]:
+    """Send this process a Ctrl-C whenever the file `STOP` is in a sweep's folder while the block runs; remove it."""
+    request = folder / STOP
+
+    def look(done: threading.Event) -> None:
+        while not done.wait(_STOP_EVERY_S):
+            if request.exists():
+                request.unlink(missing_ok=True)
+                os.kill(os.getpid(), signal.SIGINT)
+
+    with watched(look, "stop_requests"):
+        yield
+    request.unlink(missing_ok=True)
 
 
 def wanted(group: GroupSpec) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import torch
+import safetensors.torch
 from mlflow.models import Model, ModelSignature
 from mlflow.types.schema import AnyType, ColSpec, Schema
 
@@ -21,11 +21,12 @@ from sweeps.store.trial_file import FEATURES
 from trainables.config import BERTSpec, TrialSpec
 from trainables.features.compute_states import encoder_of, take_encoder
 from trainables.features.states import has_states
+from trainables.models.released import WEIGHTS, write_model
 from trainables.records.files import digest, disk_full, one_line
 
 _EXAMPLE = ["play some jazz", "what is the weather in boston"]
 _CODE = Path(__file__).parents[2]
-_NEEDED = ("mlflow", "torch", "numpy", "pydantic", "tokenizers", "platformdirs")
+_NEEDED = ("mlflow", "torch", "numpy", "pydantic", "tokenizers", "platformdirs", "safetensors", "lazy_loader")
 """Packages that `sweeps.registry.serving` imports, and MLflow's server."""
 
 
@@ -50,12 +51,12 @@ def answering(
 
     again = "allowed: the files that the trial wrote (edp-sweep train makes them again)"
     try:
-        bundle = _bundle(temporary / BUNDLE, folder, features, spec, with_encoder)
         for file, sha in wrote.items():
-            if not (bundle / file).is_file() or digest(bundle / file) != sha:
-                prefix = f"{FEATURES}/"
-                place = features / file.removeprefix(prefix) if file.startswith(prefix) else folder / file
+            prefix = f"{FEATURES}/"
+            place = features / file.removeprefix(prefix) if file.startswith(prefix) else folder / file
+            if not place.is_file() or digest(place) != sha:
                 raise UserError(f"--register = {name!r}: {place} is not the file that the trial wrote; {again}")
+        bundle = _bundle(temporary / BUNDLE, folder, features, spec, with_encoder)
         model = UtteranceModel()
         model.load_context(PythonModelContext({BUNDLE: str(bundle)}, {}))
         if not all(math.isfinite(score) for answer in model.predict(None, _EXAMPLE) for score in answer.scores):
@@ -79,17 +80,13 @@ def requirements(spec: TrialSpec) -> list[str]:
 
 
 def _bundle(bundle: Path, source: Path, features: Path, spec: TrialSpec, with_encoder: bool) -> Path:
-    """Copy the files that are served."""
+    """Write the released model's folder."""
     shutil.copytree(features, bundle / "features")
-    for name in ("model.pt", "ledger.json"):
-        if (source / name).is_file():
-            shutil.copy2(source / name, bundle)
-    (bundle / "model.json").write_text(spec.model.model_dump_json(), encoding="utf-8")
-    if has_states(spec.model):
-        if with_encoder:
-            take_encoder(spec.model, bundle / "encoder")
-    elif isinstance(spec.model, BERTSpec):
-        (bundle / "encoder.json").write_text(_encoder(source / "model.pt"), encoding="utf-8")
+    if (source / "ledger.json").is_file():
+        shutil.copy2(source / "ledger.json", bundle)
+    write_model(bundle, spec.model, source / "model.pt")
+    if has_states(spec.model) and with_encoder:
+        take_encoder(spec.model, bundle / "encoder")
     return bundle
 
 
@@ -97,7 +94,7 @@ def _parts(bundle: Path, spec: TrialSpec) -> dict[str, str]:
     """Return the private and the public part of a model with a frozen encoder, in words; {} for other models."""
     if not has_states(spec.model):
         return {}
-    saved = torch.load(bundle / "model.pt", map_location="cpu", weights_only=True)["state_dict"]
+    saved = safetensors.torch.load_file(bundle / WEIGHTS)
     about = encoder_of(bundle / "features")
     return {
         "private part": f"heads, {sum(saved[name].numel() for name in saved if name.endswith('weight')):,} weights",
@@ -126,7 +123,7 @@ def save(served: Path, bundle: Path, about: Model, spec: TrialSpec) -> None:
     import mlflow.pyfunc  # slow to import, and only needed here
     from mlflow.types.type_hints import _infer_schema_from_list_type_hint
 
-    from sweeps.registry.serving import Prediction
+    from trainables.models.released import Prediction
 
     signature = ModelSignature(Schema([ColSpec(AnyType())]), _infer_schema_from_list_type_hint(list[Prediction]))
     signature._is_signature_from_type_hint = True  # else MLflow drops all but the first column of a data frame
@@ -134,20 +131,13 @@ def save(served: Path, bundle: Path, about: Model, spec: TrialSpec) -> None:
         served,
         python_model=str(Path(__file__).with_name("serving.py")),
         artifacts={"bundle": str(bundle)},
+        model_config={"answers": "whole"},
         code_paths=[str(_CODE / "edp"), str(_CODE / "trainables")],
         input_example=_EXAMPLE,
         signature=signature,
         pip_requirements=requirements(spec),
         mlflow_model=about,
     )
-
-
-def _encoder(model: Path) -> str:
-    """Return a trained encoder's architecture as JSON of Transformers, so that a server needs no pretrained model."""
-    saved = torch.load(model, map_location="cpu", weights_only=True)
-    if "encoder" not in saved:
-        raise UserError(f"{model} does not name its architecture; allowed: a model that edp-sweep train writes now")
-    return str(saved["encoder"])
 
 
 @contextmanager

@@ -18,6 +18,7 @@ from edp.spec import UserError
 from sweeps.config.choice import GIVEN
 from sweeps.registry.bundle import answering, quiet, save
 from sweeps.registry.card import model_card, privacy_tags
+from sweeps.registry.readme import readme
 from sweeps.results.recommendation import picked_spec
 from sweeps.results.snapshot import Snapshot
 from sweeps.store import journal
@@ -198,11 +199,11 @@ def register(
         try:
             place = _free_place(tracker, run_id, place)
             bundle, parts = answering(name, Path(temporary), folder, features, spec, wrote or {}, with_encoder)
+            card = model_card(spec, metrics, parts, cost, picked, trained_on, examples, choice)
+            (bundle / "README.md").write_text(readme(name, spec, metrics, card), encoding="utf-8")
             save(served, bundle, Model(artifact_path=place, run_id=run_id, metadata=parts), spec)
             size = sum(file.stat().st_size for file in served.rglob("*") if file.is_file())
-            card = model_card(spec, metrics, parts, cost, picked, trained_on, examples, choice)
-            (served / "model_card.md").write_text(f"# {name}\n\n{card}\n", encoding="utf-8")
-            tags = privacy_tags(spec, metrics, cost, choice) | parts | {WEIGHTS: digest(bundle / "model.pt")}
+            tags = privacy_tags(spec, metrics, cost, choice) | parts | {WEIGHTS: digest(bundle / "model.safetensors")}
             # First the account, then the registry: a line too many overstates, a model without a line understates.
             journal.release(folder, f"models:/{name} (run {run_id})")
             version = _new_version(tracker, name, served, run_id, place, tags, card, spec.training.epochs)

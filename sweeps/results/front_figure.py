@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import math
 from collections.abc import Collection, Sequence
+from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
@@ -42,6 +43,7 @@ def front_svg(
     baseline: dict[str, float] | None,
     chosen: Point | None = None,
     noisy: Collection[str] = (),
+    png: Path | None = None,
 ) -> str:
     """Draw all kept epochs over two objectives: the front with names and 95 % intervals, and SGD as dashed lines.
 
@@ -52,6 +54,7 @@ def front_svg(
             it does not vary.
         chosen: the configuration to draw a ring around.
         noisy: names of the front's points to draw hollow (`sweeps.results.front.hollow`).
+        png: a file to which the same figure is written as pixels, for pages that show no SVG.
     """
     x, y = (*objectives, objectives[0])[:2]
     colour: Objective = objectives[2] if len(objectives) > 2 else "log10_epsilon"
@@ -80,6 +83,8 @@ def front_svg(
             if FIGURES[metric_of(name)].percent:
                 axis.set_major_formatter(mpl.ticker.PercentFormatter(1))
         _label(figure, axes, front, x, y)
+        if png is not None:
+            figure.savefig(png, format="png", dpi=110, metadata={"Software": None})
         return svg(figure)
 
 

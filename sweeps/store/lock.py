@@ -19,6 +19,8 @@ from edp.spec import UserError
 
 LOCK = "lock"
 """The file in a sweep's folder that its driver holds."""
+STOP = "stop"
+"""The file in a sweep's folder by which another process asks its driver to stop."""
 
 _PATIENCE_S = 0.2
 """Seconds to wait for the lock: longer than `is_held` holds it while it looks."""
@@ -66,7 +68,8 @@ def claimed(folder: Path, name: str) -> Iterator[None]:
             yield
         finally:
             if is_free(folder):
-                (folder / LOCK).unlink(missing_ok=True)
+                for name in (LOCK, STOP):
+                    (folder / name).unlink(missing_ok=True)
                 folder.rmdir()
 
 
@@ -87,7 +90,7 @@ def one_at_a_time(folder: Path) -> Iterator[None]:
 
 def is_free(folder: Path) -> bool:
     """Return whether `folder` is missing, or holds at most the lock of a driver that died."""
-    return not folder.exists() or (folder.is_dir() and {path.name for path in folder.iterdir()} <= {LOCK})
+    return not folder.exists() or (folder.is_dir() and {path.name for path in folder.iterdir()} <= {LOCK, STOP})
 
 
 def is_held(folder: Path) -> bool:

@@ -27,8 +27,10 @@ from sweeps.text.figures import params_text, users_notes
 from sweeps.text.terminal import command_line
 
 _SORTED = {"orderByKey": "metrics.`valid_ser`"}
-_ROWS = 20
-"""The largest number of the front's rows, since MLflow takes 8,000 characters."""
+PICTURE = "front.png"
+"""The artifact of the sweep's run that its note shows. MLflow serves an SVG as a download alone."""
+_ROWS = 8
+"""The largest number of the front's rows, so that the note and its picture fit one screen."""
 
 
 def first_note(sweep: Sweep, recipe: Recipe) -> str:
@@ -75,6 +77,7 @@ def run_note(found: Snapshot, experiment: str) -> str:
         f"**{len(front)} of {models} models are Pareto-optimal.** Look at {best}, {every} or {picked} (the chart view "
         f"compares them), or at `{sweep.command('ui')}`, the page to look and pick.",
         "",
+        *([f"![the front](get-artifact?path={PICTURE}&run_uuid={sweep.record.run_id})", ""] if front else []),
         f"| {' | '.join(heads)} |".replace("\n", " "),
         f"|{'---|' * len(heads)}",
         *([_row(heads, "SGD", found.baseline, "plain SGD")] if found.baseline else []),
@@ -85,12 +88,7 @@ def run_note(found: Snapshot, experiment: str) -> str:
         + (f"{HOLLOW}: {HOLLOW_WORDS}. " if any(one.hollow for one in front) else "")
         + f"`2@3`: trial 2 after epoch 3. {epsilon_legend()} {found.cost_line}.{users_notes(metrics)}",
         "",
-        _searched(recipe),
-        "",
-        "**Here:** curves over the epochs are under *Model metrics* of a trial, the front as a picture under "
-        "*Artifacts* (`front.svg`); `log10_epsilon` is for charts.",
-        "",
-        f"**Go on:** {', '.join(f'`{words}`' for words in (*go_on, sweep.command('resume')))}.",
+        f"{_searched(recipe)} **Go on:** {', '.join(f'`{words}`' for words in (*go_on, sweep.command('resume')))}.",
     ]
     return "\n".join(lines)
 

@@ -15,7 +15,7 @@ from typing import Any
 from trainables.config import TrialSpec
 
 WEIGHTS = "weights_sha256"
-"""The tag of a registered version that holds the SHA-256 of its `model.pt`."""
+"""The tag of a registered version that holds the SHA-256 of its `model.safetensors`."""
 NOTE = "mlflow.note.content"
 """The tag that MLflow shows as a run's description."""
 

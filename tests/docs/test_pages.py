@@ -24,7 +24,10 @@ PAGES = [ROOT / "README.md", *(page for page in sorted(DOCS.rglob("*.md")) if pa
 """All pages but those of the log, which keep the names of their day."""
 PACKAGES = ("edp", "trainables", "sweeps", "dashboards")
 RESULTS = ROOT / "tests" / "benchmarks" / "results"
-WRITTEN = {"attacks.html", "attacks.json", "audit.json", "curve.json", "ledger.json", "model.pt", "pretraining.json"}
+WRITTEN = {"attacks.html", "attacks.json", "audit.json", "config.json", "curve.json", "ledger.json", "model.pt"} | {
+    "model.safetensors",
+    "pretraining.json",
+}
 """Files that the product writes, named without their folder."""
 
 

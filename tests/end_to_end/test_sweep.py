@@ -79,7 +79,7 @@ def test_a_sweep_tracks_every_trial_once_under_one_parent(swept: dict[str, Any],
             steps = client.get_metric_history(run.info.run_id, name)
             assert [m.step for m in steps] == [1, 2]
             assert all(m.value > 0 for m in steps)
-    assert {f.path for f in client.list_artifacts(swept["run_id"])} == {"recipe.yaml", "front.svg"}
+    assert {f.path for f in client.list_artifacts(swept["run_id"])} == {"recipe.yaml", "front.svg", "front.png"}
     assert runs[swept["run_id"]].data.tags["mlflow.note.content"].count("| SGD |") == 1
     assert runs[swept["baseline"]["run_id"]].data.tags["role"] == "baseline"
     assert swept["baseline"]["epsilon"] == math.inf

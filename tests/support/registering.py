@@ -129,10 +129,10 @@ class Kept:
             with_encoder=with_encoder,
         )
 
-    def load(self, model: Registered) -> PyFuncModel:
+    def load(self, model: Registered, config: dict[str, str] | None = None) -> PyFuncModel:
         mlflow.set_tracking_uri(self.tracker.uri)
         try:
-            return mlflow.pyfunc.load_model(model.uri)
+            return mlflow.pyfunc.load_model(model.uri, model_config=config)
         finally:
             mlflow.set_tracking_uri(None)
             os.environ.pop("MLFLOW_TRACKING_URI", None)  # where MLflow puts it too

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import ConfigDict, Field, model_validator
 
 from edp.spec import Frozen
+from trainables.config.plugins import Reader
 
 Quoting = Literal["auto", "quoted", "plain"]
 
@@ -67,10 +68,10 @@ class CorpusSpec(Frozen):
         str | None, Field(description="file or folder of your own corpus; null: the corpus called `name`")
     ] = None
     format: Annotated[
-        Literal["auto", "three_file", "nlu_eval", "jsonl", "conll", "csv", "parquet", "datasets", "schema"],
+        Literal["auto", "three_file", "nlu_eval", "jsonl", "conll", "csv", "parquet", "datasets", "schema"] | Reader,
         Field(
             description="format of the files at `path`; schema: the text of a schema's samples, whose path may also be "
-            "a name that comes along; auto: recognised by their names"
+            "a name that comes along; auto: recognised by their names; text: a format that a plugin adds"
         ),
     ] = "auto"
     columns: Annotated[

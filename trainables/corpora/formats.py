@@ -64,6 +64,8 @@ def corpus_files(path: Path, format: str) -> list[Path]:
     if format == "parquet":
         for folder in (path.absolute(), *path.absolute().parents):
             _refuse_table(folder)
+    if format not in FORMATS and path.is_dir():  # of a plugin
+        return [file for file in sorted(path.rglob("*")) if _is_shown(file, path)]
     if (path.is_file() and format != "three_file") or format == "schema":
         return [path]
     files = _candidates(path, format)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -204,6 +204,20 @@ def for_task(splits: Splits, task: Task, field: str) -> Splits:
 def _tags_of(types: Iterable[str]) -> tuple[str, ...]:
     """Return the tags of slot types."""
     return ("O", *(prefix + name for name in types for prefix in ("B-", "I-")))
+
+
+def slot_spans(tags: Sequence[str]) -> list[tuple[str, int, int]]:
+    """Return the slots in order: type, first token, token after the last. A stray I-x begins one, as in conlleval."""
+    slots: list[tuple[str, int, int]] = []
+    start, kind = 0, ""
+    for position, tag in enumerate((*tags, "O")):
+        prefix, _, name = tag.partition("-")
+        if kind and (prefix != "I" or name != kind):
+            slots.append((kind, start, position))
+            kind = ""
+        if prefix != "O" and not kind:
+            start, kind = position, name
+    return slots
 
 
 def words_of(name: str) -> list[str]:

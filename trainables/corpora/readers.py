@@ -19,6 +19,7 @@ Blanks at the end of a line, CR LF, and blank lines at the end of a file are all
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 from collections.abc import Callable, Iterator
@@ -27,12 +28,14 @@ from typing import Any
 
 from edp.spec import UserError
 from trainables.config import ColumnsSpec, Quoting
+from trainables.config.plugins import load_plugin, plugins, refused
 from trainables.corpora.files import problem, read_lines, read_text, refuse_json
 from trainables.corpora.formats import FORMATS, THREE_FILES, corpus_files, detect_format
 from trainables.corpora.schema import read_schema
 from trainables.corpora.schema_text import make_text
 from trainables.corpora.tables import NAMES, arrow_table, csv_table, read_csv
 from trainables.corpora.types import NO_INTENT, SURROGATE, Record, Utterance, all_or_none, checked, split_blanks
+from trainables.records.files import one_line
 
 
 def read_corpus(
@@ -57,7 +60,7 @@ def read_records(
     if not path.exists():
         raise problem(path, None, "there is no such file or folder")
     resolved = detect_format(path) if format == "auto" else format
-    if resolved not in FORMATS:
+    if resolved not in FORMATS and resolved not in plugins("readers"):
         raise UserError(f"corpus.format = {format}; allowed: auto, {', '.join(FORMATS)}")
     files = corpus_files(path, resolved)
     if quoting != "auto" and resolved not in _QUOTED:
@@ -70,11 +73,24 @@ def read_records(
     units = list(dict.fromkeys(file.parent for file in files)) if resolved == "three_file" else files
     records = []
     for unit in units:
-        found = list(_READERS[resolved](unit, **options))
+        reader = _READERS.get(resolved) or functools.partial(_by_plugin, resolved)
+        found = list(reader(unit, **options))
         if columns is None or columns.text is None:
             _refuse_counts(found)
         records += found
     return all_or_none(records)
+
+
+def _by_plugin(name: str, path: Path) -> Iterator[Record]:
+    """Read a file by a plugin, a function of the file that yields an `Utterance` each; the line is its number."""
+    reader = load_plugin("readers", name)
+    try:
+        for line, one in enumerate(reader(path), start=1):
+            yield checked(list(one.tokens), list(one.tags), one.intent or None, path, line, user=one.user or None)
+    except UserError:
+        raise
+    except Exception as error:  # a package from elsewhere can fail in any way
+        raise refused("readers", name, f"{path}: {type(error).__name__}: {one_line(error)}") from None
 
 
 _COUNT = re.compile(r"\d+(?:[-.]\d+)?")

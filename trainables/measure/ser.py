@@ -13,6 +13,8 @@ from collections.abc import Hashable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from trainables.corpora.labels import slot_spans
+
 _RESAMPLES = 2_000
 
 Slot = tuple[str, tuple[Hashable, ...]]
@@ -21,20 +23,6 @@ Slot = tuple[str, tuple[Hashable, ...]]
 def slots_of(tags: Sequence[str], tokens: Sequence[Hashable]) -> list[Slot]:
     """Return the slots in order: (type, value), where the value is the tuple of tokens."""
     return [(kind, tuple(tokens[start:end])) for kind, start, end in slot_spans(tags)]
-
-
-def slot_spans(tags: Sequence[str]) -> list[tuple[str, int, int]]:
-    """Return the slots in order: type, first token, token after the last. A stray I-x begins one, as in conlleval."""
-    slots: list[tuple[str, int, int]] = []
-    start, kind = 0, ""
-    for position, tag in enumerate((*tags, "O")):
-        prefix, _, name = tag.partition("-")
-        if kind and (prefix != "I" or name != kind):
-            slots.append((kind, start, position))
-            kind = ""
-        if prefix != "O" and not kind:
-            start, kind = position, name
-    return slots
 
 
 def edit_distance(reference: Sequence[Hashable], hypothesis: Sequence[Hashable]) -> int:

@@ -19,7 +19,7 @@ from trainables.models.joint import JointModel
 
 LORA_RANK, TOP_LAYERS = 8, 1
 """Defaults of `lora_rank` and `top_layers`."""
-_SCALE = 2.0  # alpha over rank of Hu et al. for GPT-2; no setting, since the learning rate does the same
+SCALE = 2.0  # alpha over rank of Hu et al. for GPT-2; no setting, since the learning rate does the same
 _QUERY_VALUE = (
     *("query", "value", "q_lin", "v_lin", "query_proj", "value_proj", "q_proj", "v_proj", "q", "v"),
     *("Wqkv", "qkv_proj", "query_key_value"),
@@ -44,7 +44,7 @@ class Adapted(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Map (…, inputs) to (…, outputs)."""
-        found: Tensor = self.frozen(x) + self.up(self.down(x)) * _SCALE
+        found: Tensor = self.frozen(x) + self.up(self.down(x)) * SCALE
         return found
 
 

@@ -29,8 +29,9 @@ from sweeps.engine.recorder import Recorder
 from sweeps.engine.resources import Placement, placement
 from sweeps.engine.schema_only import has_text, keep_schema_only
 from sweeps.engine.session import interruptible, ray_session, stopping_jobs, worker_group
+from sweeps.engine.study import sampler
 from sweeps.engine.trials import run_baseline, run_trials
-from sweeps.engine.watch import leave, ray_liveness, stall_reporter
+from sweeps.engine.watch import leave, ray_liveness, stall_reporter, stop_requests
 from sweeps.store.corpora import keep_corpora
 from sweeps.store.lock import claimed, driver_lock
 from sweeps.store.plans import Plan, plan_of, released
@@ -102,6 +103,7 @@ def start_sweep(
         uri = check_store(chosen_tracking_uri(tracking_uri, storage))
         if recipe.search.study is not None:
             study_storage(recipe.search.study)
+        sampler(recipe.search)  # a class from elsewhere may be missing
         trials = list(bound_trials(recipe))
         check_encoders(trials)
         check_memory(trials, recipe.training.workers)
@@ -336,6 +338,7 @@ def run_to_end(
             spoken_for(f"the sweep's process was ended from outside, or by Ray; {how}", progress.console) as hush,
             ray_liveness(farewell, last_words),
             stall_reporter(progress, placed.group),
+            stop_requests(sweep.folder),
             interruptible(),
         ):
             base = recipe.baseline()

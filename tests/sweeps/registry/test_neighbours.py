@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 import yaml
+from safetensors.torch import load_file
 
 from sweeps.config.loading import as_yaml
 from sweeps.engine.frozen_states import ensure_states
@@ -49,7 +49,9 @@ STRANGE = Utterance(
 """The only utterance with its intent and its slot, the longest one, of words that no other has, of a user who then has
 the most utterances."""
 
-BY_WEIGHTS = {"weights", "tag ser", "tag valid_ser", "card Useful", "tag weights_sha256"}
+BY_WEIGHTS = {"weights", "tag ser", "tag valid_ser", "card Useful", "tag weights_sha256"} | {
+    "head.model-index.results.metrics.value"
+}
 """What the weights decide, and figures, which no ε covers."""
 BY_NUMBER = {"ledger.json.entries.mechanism.rate", "ledger.json.entries.steps", "tag epsilon_user", "card Warning"}
 """What the number of utterances decides, and the most utterances of a user."""
@@ -140,13 +142,15 @@ def _places(folder: Path, tags: dict[str, str], own: dict[str, str]) -> Iterator
     for file in sorted(folder.rglob("*")):
         if not file.is_file() or "code" in file.relative_to(folder).parts:  # our own source
             continue
-        if file.name == "model.pt":
-            saved = torch.load(file, weights_only=True)
-            yield "weights", [tensor.tolist() for tensor in saved["state_dict"].values()]
-            shapes = {name: (tuple(one.shape), one.dtype) for name, one in saved.pop("state_dict").items()}
-            yield from _leaves("model.pt", {"shapes": shapes, "size": file.stat().st_size, **saved})
-        elif file.name == "model_card.md":
-            for line in _without(file.read_text(), own).splitlines():
+        if file.name == "model.safetensors":
+            saved = load_file(file)
+            yield "weights", [tensor.tolist() for tensor in saved.values()]
+            shapes = {name: (tuple(one.shape), one.dtype) for name, one in saved.items()}
+            yield from _leaves("weights", {"shapes": shapes, "size": file.stat().st_size})
+        elif file.name == "README.md":
+            _, head, card = _without(file.read_text(), own).split("---\n", 2)
+            yield from _leaves("head", yaml.safe_load(head))
+            for line in card.splitlines():
                 yield f"card {line.strip('#- ').partition(':')[0]}", line
         elif file.suffix in (".json", ".yaml", ".yml") or file.name == "MLmodel":
             text = _without(file.read_text(), own)
@@ -219,9 +223,10 @@ def test_an_utterance_whose_intent_the_schema_lacks_leaves_no_trace(releases: Re
 def test_without_a_schema_a_label_of_one_utterance_is_in_the_release(releases: Releases) -> None:
     strange, ordinary = (releases.of([*TRAIN, one], None) for one in (STRANGE, ORDINARY))
     beyond = strange.differs_from(ordinary) - BY_WEIGHTS
-    assert {"model.pt.labels.intents", "model.pt.labels.tags", "model.pt.size"} <= beyond
-    assert any(place.startswith("model.pt.shapes") for place in beyond)
-    assert all(place.startswith("model.pt") or "rivate part" in place for place in beyond), "its number of weights"
+    assert {"config.json.labels.intents", "config.json.labels.tags", "weights.size"} <= beyond
+    assert any(place.startswith("weights.shapes") for place in beyond)
+    named = ("weights.", "config.json.labels", "schema.yaml")
+    assert all(place.startswith(named) or "rivate part" in place for place in beyond), "its number of weights"
 
 
 def test_every_value_is_compared() -> None:

@@ -4,19 +4,19 @@ guarantees."""
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from pathlib import Path
 
+import mlflow
 import pandas as pd
 import pytest
-import torch
 from mlflow.exceptions import MlflowException
 from mlflow.pyfunc import PyFuncModel
 from mlflow.pyfunc.scoring_server import invocations
 
 from edp.spec import UserError
 from sweeps.registry.bundle import public_start
-from sweeps.registry.serving import _pieces
 from tests.support import frozen_heads
 from tests.support.encoder_folders import make_encoder
 from tests.support.registering import Kept
@@ -24,6 +24,7 @@ from trainables.corpora.types import split_blanks
 from trainables.features.compute_states import encoder_of
 from trainables.features.pretrained import pretrained_encoder
 from trainables.measure.ser import slots_of
+from trainables.models.released import _pieces
 
 UTTERANCES = ["call my mother tomorrow", "Zyxwv unheard-of wörds", "remind me", "pay 10\u00a0000 now", "\u00a0"]
 """With a no-break space, which is part of a word, as in the corpora."""
@@ -103,15 +104,41 @@ def test_a_data_frame_of_several_columns_is_refused_and_one_column_is_answered(m
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.UndefinedMetricWarning")  # of an intent that no row has
+def test_mlflow_evaluates_its_intents(kept: Kept) -> None:
+    version = kept.register(f"evaluated {kept.kind}")
+    found = [answer.intent for answer in kept.load(version).predict(UTTERANCES[:3])]
+    frame = pd.DataFrame({"text": UTTERANCES[:3], "intent": [*found[:2], "another"]})
+    mlflow.set_tracking_uri(kept.tracker.uri)
+    try:
+        with mlflow.start_run(experiment_id=kept.tracker.experiment_id):
+            told = mlflow.models.evaluate(
+                version.uri,
+                frame,
+                targets="intent",
+                feature_names=["text"],
+                model_type="classifier",
+                model_config={"answers": "intents"},
+                evaluator_config={"log_explainer": False},
+            )
+    finally:
+        mlflow.set_tracking_uri(None)
+        os.environ.pop("MLFLOW_TRACKING_URI", None)
+    assert told.metrics["accuracy_score"] == pytest.approx(2 / 3)
+    with pytest.raises(MlflowException, match=r'model_config\.answers = "slots"; allowed: whole, intents'):
+        kept.load(version, {"answers": "slots"})
+
+
+@pytest.mark.slow
 def test_nothing_in_it_is_a_pickle_of_code_and_its_ledger_goes_with_it(kept: Kept, tmp_path: Path) -> None:
     registered = kept.register(f"plain {kept.kind}")
     version = kept.tracker.client.get_model_version(registered.name, str(registered.version))
     path = f"served_model/{version.source.rpartition('/')[2]}"
     place = Path(kept.tracker.client.download_artifacts(kept.run_id, path, str(tmp_path)))
     names = {file.name for file in place.rglob("*") if file.is_file()}
-    assert not [name for name in names if name.endswith((".pkl", ".pickle"))]
-    assert {"serving.py", "model.pt", "ledger.json", "model.json", "input_example.json"} <= names
-    assert torch.load(place / "artifacts" / "bundle" / "model.pt", weights_only=True)["labels"]["intents"]
+    assert not [name for name in names if name.endswith((".pkl", ".pickle", ".pt"))]
+    released = {"model.safetensors", "config.json", "schema.yaml", "README.md", "ledger.json"}
+    assert {"serving.py", "input_example.json", *released} <= names
     assert version.tags["ledger"] == f"runs:/{kept.run_id}/{path}/artifacts/bundle/ledger.json"
 
 

@@ -16,6 +16,7 @@ from sweeps.results.front import pareto_front
 from sweeps.results.snapshot import Snapshot
 from sweeps.store.sweep import Sweep
 from sweeps.tracking.run_note import run_note
+from sweeps.tracking.run_tags import NOTE
 from sweeps.tracking.tracker import Tracker
 from tests.support.synthetic import add_trials, sweep_of
 
@@ -29,6 +30,23 @@ def described(sweep: Sweep, times: int = 1) -> str:
     found = Snapshot(sweep)
     found.candidates = {f"{name}{i}": one for i in range(times) for name, one in found.candidates.items()}
     return run_note(found, "1")
+
+
+@pytest.mark.slow
+def test_a_long_front_has_few_rows_spread_over_it(sweep: Sweep) -> None:
+    long = described(sweep, times=50)
+    assert len([line for line in long.splitlines() if re.match(r"\| ◇?\d", line)]) == 8
+    assert len(long) < 8000
+
+
+@pytest.mark.slow
+def test_the_note_shows_the_picture_of_the_front(sweep: Sweep, tmp_path: Path) -> None:
+    client = MlflowClient(sweep.record.tracking_uri)
+    (address,) = re.findall(r"!\[the front\]\((.*?)\)", client.get_run(sweep.record.run_id).data.tags[NOTE])
+    asked = {name: one for name, (one,) in parse_qs(urlsplit(address).query).items()}
+    assert (urlsplit(address).path, asked["run_uuid"]) == ("get-artifact", sweep.record.run_id)
+    picture = Path(client.download_artifacts(sweep.record.run_id, asked["path"], str(tmp_path)))
+    assert picture.read_bytes().startswith(b"\x89PNG")
 
 
 @pytest.mark.slow

@@ -1,6 +1,7 @@
 """Attacks that guess which utterances were trained on, the figures of their guesses, and the canaries of an audit.
 
-A new attack is one file with a tuple `ATTACKS` and a line in `every_attack`. Command, tables, figures, report,
+A new attack is one file with a tuple `ATTACKS` and a line in `every_attack`, or an `Attack` that another package adds
+(`trainables.config.plugins`). Command, tables, figures, report,
 documentation and conformance test take the rest from its `Attack`. Must not import training or Ray.
 """
 
@@ -12,6 +13,8 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from trainables.config.plugins import load_plugin, plugins, refused
 
 Scores = NDArray[np.float64]
 Mask = NDArray[np.bool_]
@@ -78,10 +81,22 @@ class Attack:
 
 
 def every_attack() -> tuple[Attack, ...]:
-    """Return all registered attacks, in the order of tables."""
+    """Return all registered attacks, in the order of tables.
+
+    Raises:
+        UserError: for a plugin that is no attack, or has the name of another one.
+    """
     from trainables.measure.attacks import likelihood, shadow  # they import scikit-learn, which takes seconds
 
-    return (*shadow.ATTACKS, *likelihood.ATTACKS)
+    found = [*shadow.ATTACKS, *likelihood.ATTACKS]
+    for name in plugins("attacks"):
+        attack = load_plugin("attacks", name)
+        if not isinstance(attack, Attack):
+            raise refused("attacks", name, "it is no trainables.measure.attacks.Attack")
+        if attack.name in {one.name for one in found}:
+            raise refused("attacks", name, f"there is another attack {attack.name}")
+        found.append(attack)
+    return tuple(found)
 
 
 def colour_of(name: str) -> str:

@@ -1,0 +1,64 @@
+"""`edp-sweep export`: a registered model as a folder, of our own or of another library's format."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from edp.spec import UserError
+from sweeps.commands.console import busy, out
+from sweeps.commands.options import RUNS, Storage, TrackingUri
+from sweeps.text.paths import as_path
+from sweeps.text.terminal import print_line
+
+
+def export_command(
+    model: Annotated[
+        str,
+        typer.Argument(
+            metavar="MODEL", help="a registered model, such as voice or voice@champion, or a model's folder"
+        ),
+    ],
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="new folder to write", parser=as_path)],
+    format: Annotated[
+        Literal["folder", "transformers", "peft"],
+        typer.Option(
+            help="folder: all of it, for trainables.load_model; transformers, peft: what these libraries hold"
+        ),
+    ] = "folder",
+    storage: Storage = RUNS,
+    tracking_uri: TrackingUri = None,
+) -> None:
+    """Write a registered model as a folder that other programs read: safetensors, configuration, tokenizer, card."""
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise UserError(f"DIR = {str(folder)!r}: it is there already; allowed: a new folder")
+    with busy("loading the model"), tempfile.TemporaryDirectory() as temporary:
+        from trainables.models.released import load_model
+
+        released = load_model(model if Path(model).is_dir() else _downloaded(storage, model, tracking_uri, temporary))
+        if format == "folder":
+            shutil.copytree(released.folder, folder, dirs_exist_ok=True)
+            lines = [f"wrote {folder}; open it with trainables.load_model"]
+        else:
+            from sweeps.registry.export import export_model
+
+            lines = export_model(released, folder, format)
+    for line in lines:
+        print_line(out, line)
+
+
+def _downloaded(storage: Path, name: str, tracking_uri: str | None, to: str) -> str:
+    """Return the folder of a registered version, copied from the store's artifacts."""
+    from mlflow.artifacts import download_artifacts
+
+    from sweeps.commands.check import registered_version
+    from sweeps.registry.bundle import quiet
+
+    client, version = registered_version(storage, name, tracking_uri)
+    place = client.get_model_version_download_uri(version.name, version.version)
+    with quiet():
+        return str(download_artifacts(artifact_uri=place, dst_path=to, tracking_uri=client.tracking_uri))

@@ -1,0 +1,39 @@
+"""A sweep is stopped from another shell as by Ctrl-C."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from sweeps.engine.session import interruptible, stopping_jobs
+from sweeps.engine.watch import stop_requests
+from sweeps.store.lock import driver_lock
+from tests.conftest import Command
+from tests.support.synthetic import sweep_of
+from tests.support.waiting import wait_for
+
+
+@pytest.mark.slow
+def test_a_request_is_a_ctrl_c_and_a_second_one_ends_at_once(tmp_path: Path, command: Command) -> None:
+    sweep, sent = sweep_of(tmp_path / "runs", "one", 1), list[str]()
+    words = ("stop", "one", "--storage", str(tmp_path / "runs"))
+    stop_signal = SimpleNamespace(send=SimpleNamespace(remote=sent.append))
+    code, _, err = command(*words)
+    assert (code, err) == (2, "edp-sweep: name = 'one' is not running; allowed: a sweep that runs\n")
+    with (
+        driver_lock(sweep.folder, "one"),
+        stop_requests(sweep.folder),
+        interruptible(),
+        stopping_jobs(stop_signal, lambda line: None, "go on", lambda: None),
+    ):
+        code, out, _ = command(*words)
+        assert code == 0
+        assert out.startswith("one stops when its running epochs have ended and are saved; go on with: ")
+        wait_for(lambda: sent)
+        (sweep.folder / "stop").touch()
+        with pytest.raises(KeyboardInterrupt):
+            wait_for(lambda: False)
+    assert sent == ["stopped by Ctrl-C"]
+    assert not (sweep.folder / "stop").exists()
