@@ -20,7 +20,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from sweeps.config.parts import StopSpec
 from trainables.records.epochs import point_of, read_curve
@@ -98,8 +98,8 @@ class Stopper:
         return None
 
 
-def start_stopper(recipe: Recipe, trials: Path) -> Any | None:
-    """Start an actor of the recipe's `Stopper`; None if no trial is stopped.
+def stopper_of(recipe: Recipe, trials: Path) -> Stopper | None:
+    """Return the recipe's `Stopper`; None if no trial is stopped.
 
     Args:
         trials: folder of the trials' folders, named by number.
@@ -107,11 +107,8 @@ def start_stopper(recipe: Recipe, trials: Path) -> Any | None:
     search = recipe.search
     if search.stop is None:
         return None
-    from trainables.workers.job_queue import colocated_actor  # `Stopper` itself does not need Ray
-
-    curves_in(trials)  # so that a broken file is an error here
     training = recipe.training
-    return colocated_actor(Stopper, search.stop, training.epochs, training.validate_every, trials, search.objectives)
+    return Stopper(search.stop, training.epochs, training.validate_every, trials, search.objectives)
 
 
 def curves_in(trials: Path) -> dict[int, list[Metrics]]:
