@@ -2,7 +2,7 @@
 
 1. `Opening` reads the corpora and checks models and batches. Nothing is made by then, so that it can refuse.
 2. `Opening.on_ray` starts Ray; `fit` fits the trainings into the cluster; `encode` encodes the corpora.
-3. `Opening.workers` lends workers; `teach` trains the shadow model, which teaches the attack.
+3. `sweeps.engine.session.worker_group` lends workers; `teach` trains the shadow model, which teaches the attack.
 4. `begin` and `run` run one `Training`: recorded in the account before it begins, in MLflow while it runs, and in the
    account after its end. The trials of a search are run by Ray Tune instead (`sweeps.engine.trials`).
 """
@@ -10,7 +10,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,7 +29,7 @@ from sweeps.engine.prepare import (
 )
 from sweeps.engine.progress import Progress
 from sweeps.engine.recorder import Recorder
-from sweeps.engine.session import Workers, ray_session, worker_group
+from sweeps.engine.session import ray_session
 from sweeps.store.journal import What
 from sweeps.store.storage import Place
 from sweeps.tracking.job_run import ARTIFACTS, JobRun
@@ -119,10 +119,6 @@ class Opening:
         """Encode the corpora that are not encoded yet, with the frozen states that `trials` read."""
         self.progress.step("encoding the corpora")
         encode_missing(self.spec, self.prepared, self.read, self.progress.say, trials)
-
-    def workers(self, placed: Placement, resources: ResourcesSpec) -> AbstractContextManager[Workers]:
-        """Return workers, which are there while the block of the context runs."""
-        return worker_group(self.place, placed, resources, self.progress)
 
     def teach(self, run: RunJob) -> None:
         """Train the shadow model and fit the attack, unless it is fitted."""

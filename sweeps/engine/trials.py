@@ -19,7 +19,7 @@ from optuna.trial import TrialState
 from ray import tune
 
 from sweeps.engine.driver import Driver
-from sweeps.engine.early_stopping import stopper_of
+from sweeps.engine.early_stopping import Stopper
 from sweeps.engine.opening import Opening
 from sweeps.engine.placement import TUNE_CPUS, Placement
 from sweeps.engine.prometheus import Meter
@@ -60,7 +60,10 @@ def run_trials(sweep: Sweep, opened: Opening, placed: Placement, workers: Worker
     if remark := delta_remark(recipe.edp.delta, recipe.edp.unit, corpus.size("train")):
         progress.say(remark)
     meter = Meter(sweep.name, wanted, ended, (sweep.record.baseline or {}).get("seconds_per_epoch"))
-    stopper = stopper_of(recipe, sweep.folder / "trials")
+    search, training, stopper = recipe.search, recipe.training, None
+    if search.stop is not None:
+        about = (training.epochs, training.validate_every, sweep.folder / "trials", search.objectives)
+        stopper = Stopper(search.stop, *about)
     units = corpus.units(recipe.edp.unit)
     driver = Driver(sweep, study, prepared, units, workers, tracker, progress, stopper=stopper, meter=meter)
     job = TrialJob(

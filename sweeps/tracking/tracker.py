@@ -369,15 +369,6 @@ def _shown(params: Mapping[str, Any]) -> list[Param]:
 def tracker_of(
     sweep: Sweep, uri: str | None = None, say: Callable[[str], None] = lambda line: None, *, new: bool = False
 ) -> Tracker:
-    """Return a writer of a sweep's runs.
-
-    Args:
-        uri: of the store, if it has moved since the sweep.
-        say: as of `Tracker`.
-        new: as of `Tracker`.
-
-    Raises:
-        UserError: as `Tracker`.
-    """
+    """Return a writer of a sweep's runs, as `Tracker`; `uri` is that of their store, if it has moved."""
     record = sweep.record
     return Tracker(uri or record.tracking_uri, record.recipe, sweep.artifacts, say, new=new)

@@ -20,7 +20,7 @@ from sweeps.config.spending import of_training
 from sweeps.engine.finish import tell_total
 from sweeps.engine.opening import Opening, Training
 from sweeps.engine.progress import Progress
-from sweeps.engine.session import side_by_side
+from sweeps.engine.session import side_by_side, worker_group
 from sweeps.results.confirmed import over_seeds, seed_folder
 from sweeps.results.recommendation import picked_spec
 from sweeps.results.snapshot import Snapshot
@@ -143,7 +143,7 @@ def _train(sweep: Sweep, jobs: list[tuple[Point, TrialSpec, Path]], tracker: Tra
         opened.encode([spec for _, spec, _ in jobs])
         with (
             _between(tracker, sweep, opened) as between,
-            opened.workers(placed, recipe.resources) as workers,
+            worker_group(sweep, placed, recipe.resources, progress) as workers,
             ExitStack() as stack,
         ):
             opened.teach(workers.run)

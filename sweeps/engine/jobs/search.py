@@ -27,7 +27,7 @@ from sweeps.engine.placement import Placement
 from sweeps.engine.prepare import RunJob, blamed_on
 from sweeps.engine.progress import Progress
 from sweeps.engine.schema_only import has_text, keep_schema_only
-from sweeps.engine.session import interruptible, stopping_jobs
+from sweeps.engine.session import interruptible, stopping_jobs, worker_group
 from sweeps.engine.study import sampler
 from sweeps.engine.trials import run_trials
 from sweeps.engine.watch import leave, ray_liveness, stop_requests
@@ -290,7 +290,7 @@ def run_to_end(sweep: Sweep, opened: Opening, placed: Placement, tracker: Tracke
             inputs = corpus_inputs(opened.spec, opened.prepared.corpus, opened.prepared.shadow, sweep)
             tracker.inputs(sweep.record.run_id, inputs)
             with (
-                opened.workers(placed, recipe.resources) as workers,
+                worker_group(sweep, placed, recipe.resources, progress) as workers,
                 stopping_jobs(workers.stop_signal, progress.say, how, give_up),
             ):
                 opened.teach(workers.run)

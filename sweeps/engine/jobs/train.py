@@ -16,6 +16,7 @@ from sweeps.config.spending import of_training
 from sweeps.engine.finish import tell_total
 from sweeps.engine.opening import Opening, Training
 from sweeps.engine.progress import Progress
+from sweeps.engine.session import worker_group
 from sweeps.registry.register import Registered, register
 from sweeps.results.snapshot import Snapshot
 from sweeps.store.corpora import keep_corpora
@@ -107,7 +108,7 @@ def train(
             remark = delta_remark(spec.edp.delta, spec.edp.unit, examples)
             if remark and spec.training.method != "sgd":
                 progress.say(remark)
-            with opened.workers(placed, ResourcesSpec()) as workers:
+            with worker_group(made, placed, ResourcesSpec(), progress) as workers:
                 opened.teach(workers.run)
                 progress.step("training")
                 show = functools.partial(progress.epoch, "training", spec.training.epochs)
