@@ -54,7 +54,7 @@ from sweeps.text.figures import (
 )
 from sweeps.text.paths import check_output, output
 from sweeps.tracking.run_tags import environment_tags
-from sweeps.tracking.tracker import Tracker
+from sweeps.tracking.tracker import Tracker, tracker_of
 from trainables.config import BERTSpec, CLCSpec, CorpusSpec, TrialSpec
 from trainables.corpora import is_generated
 from trainables.features.encoded_corpus import EncodedCorpus
@@ -87,12 +87,7 @@ def write_report(
         raise UserError(f"name = {sweep.name!r} has no complete trial yet; allowed: a sweep with a front")
     if found.plan is not None and found.release is None:
         raise UserError(f"name = {sweep.name!r}: nothing is released yet; go on with: {sweep.command('resume')}")
-    tracker = Tracker(
-        tracking_uri or sweep.record.tracking_uri,
-        sweep.record.recipe,
-        sweep.folder.parent / "mlflow-artifacts",
-        new=False,
-    )
+    tracker = tracker_of(sweep, tracking_uri)
     served = served_models(found, tracker)
     subject = subject_of(found, served)
     kept = subject.model.folder / _VERIFIED

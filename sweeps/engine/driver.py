@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import time
 from collections import Counter, deque
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,11 +16,12 @@ import optuna
 from ray.tune.search import Searcher
 
 from sweeps.config.loading import write_yaml
-from sweeps.config.recipe import Recipe
 from sweeps.config.target_epsilon import ConfigurationRefused, ResolvedTrial, resolve
+from sweeps.engine.early_stopping import Stopper, rung_point
 from sweeps.engine.progress import Progress
 from sweeps.engine.prometheus import Meter
 from sweeps.engine.recorder import Recorder
+from sweeps.engine.session import Workers
 from sweeps.engine.study import SHORT_BEFORE, Asker, set_outcome, tell_refusal
 from sweeps.engine.trial import Message, Suggestion
 from sweeps.engine.watch import notice
@@ -36,7 +36,7 @@ from sweeps.store.trial_file import FEATURES, digests
 from sweeps.tracking.job_run import JobRun, corpus_inputs, open_refused_run, open_trial_run, trial_run_name
 from sweeps.tracking.tracker import Tracker
 from trainables.records.epochs import by_epoch, read_curve, read_ledger
-from trainables.records.job import Outcome, TrialResult
+from trainables.records.job import Outcome, Stop, TrialResult
 from trainables.records.pareto import Metrics
 from trainables.training.checkpoint import discard_checkpoint
 from trainables.workers.client import SHORT_OF_MEMORY
@@ -58,6 +58,8 @@ class _Trial:
     asked: optuna.Trial
     started: bool = False
     """True once its process runs."""
+    queue: Any = None
+    """The queue of its workers; None before it has some."""
     run: JobRun | None = None
     """The trial's MLflow run; None before it starts."""
     seen: set[int] = field(default_factory=set)
@@ -72,28 +74,27 @@ class Driver(Searcher):
 
     Args:
         units: training utterances of the corpus, or users if they are the unit.
-        stop_signal: an actor that stops all jobs at the end of their running epoch.
+        workers: stop all jobs at the end of their running epoch, and know how many trials may run at once now.
+        stopper: judges each epoch; None: no trial is stopped early.
         meter: exports the trials' states and metrics.
-        max_running: returns how many trials may run at once now.
     """
 
     def __init__(
         self,
         sweep: Sweep,
-        recipe: Recipe,
         study: optuna.Study,
         prepared: Prepared,
         units: int,
-        stop_signal: Any,
-        *,
+        workers: Workers,
         tracker: Tracker,
         progress: Progress,
+        *,
+        stopper: Stopper | None = None,
         meter: Meter | None = None,
-        max_running: Callable[[], int],
     ) -> None:
         super().__init__(metric=None, mode=None)
-        self._sweep, self._recipe, self._study, self._units = sweep, recipe, study, units
-        self._stop_signal, self._max_running = stop_signal, max_running
+        self._sweep, self._recipe, self._study, self._units = sweep, sweep.recipe, study, units
+        self._workers, self._stopper, recipe = workers, stopper, sweep.recipe
         self._tracker, self._progress, self._meter = tracker, progress, meter
         self._recorder = Recorder(
             sweep.folder, recipe.baseline(), progress.say, parents=sweeps_in(recipe.search.points_from)
@@ -162,7 +163,7 @@ class Driver(Searcher):
         now = time.monotonic()
         while self._ends and now - self._ends[0] > _START_S:
             self._ends.popleft()
-        missing = self._max_running() - sum(not trial.left for trial in self._trials.values())
+        missing = self._workers.at_once() - sum(not trial.left for trial in self._trials.values())
         return missing > 0 and (len(self._trials) < self._processes or missing > len(self._ends))
 
     def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
@@ -174,8 +175,12 @@ class Driver(Searcher):
         match message:
             case "started", _:
                 self._start(trial)
+            case "queue", queue:
+                trial.queue = queue
+                self._workers.stop_signal.add(queue)
             case "epoch", (epoch, metrics):
                 self._spent.hear(number, metrics)
+                self._answer(trial, epoch, metrics)
                 self._epoch(trial, epoch, metrics)
             case "news", news:
                 self._progress.news(f"trial {number}", news)
@@ -183,6 +188,15 @@ class Driver(Searcher):
                 trial.outcome = outcome
             case "left", reason:
                 self._leave(trial, reason)
+
+    def _answer(self, trial: _Trial, epoch: int, metrics: Metrics) -> None:
+        """Acknowledge an epoch at the trial's queue, where its workers wait, and say there whether it goes on."""
+        number, reason = trial.suggestion.number, None
+        if self._stopper is not None:
+            reason = self._stopper.after_epoch(number, epoch, rung_point(metrics, self._recipe.search.objectives))
+        if trial.queue is not None:
+            stop = Stop(reason) if reason is not None else None
+            trial.queue.acknowledge.remote(str(self._sweep.trial_folder(number)), epoch, stop)
 
     def send_due(self) -> None:
         """Send what running trials have told, and MLflow has waited for."""
@@ -229,7 +243,7 @@ class Driver(Searcher):
         if trial.run is not None:
             trial.run.flush()
         self.stopped = self.stopped or reason
-        self._stop_signal.send.remote(reason)
+        self._workers.stop_signal.send(reason)
 
     def __getstate__(self) -> dict[str, Any]:
         """Return nothing: Tune pickles its searcher into snapshots that are never read; the study is the truth."""

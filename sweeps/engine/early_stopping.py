@@ -20,7 +20,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from sweeps.config.parts import StopSpec
 from trainables.records.epochs import point_of, read_curve
@@ -34,9 +33,6 @@ from trainables.records.pareto import (
     non_dominated,
     objective_value,
 )
-
-if TYPE_CHECKING:
-    from sweeps.config.recipe import Recipe
 
 ETA = 2
 """Factor between the epochs of two successive rungs."""
@@ -96,22 +92,6 @@ class Stopper:
             if number != trial and any(_beats(other, point, margins) for other in curve[:reports]):
                 return f"after {reports * self._every} epochs dominated with a margin by trial {number}"
         return None
-
-
-def start_stopper(recipe: Recipe, trials: Path) -> Any | None:
-    """Start an actor of the recipe's `Stopper`; None if no trial is stopped.
-
-    Args:
-        trials: folder of the trials' folders, named by number.
-    """
-    search = recipe.search
-    if search.stop is None:
-        return None
-    from trainables.workers.job_queue import colocated_actor  # `Stopper` itself does not need Ray
-
-    curves_in(trials)  # so that a broken file is an error here
-    training = recipe.training
-    return colocated_actor(Stopper, search.stop, training.epochs, training.validate_every, trials, search.objectives)
 
 
 def curves_in(trials: Path) -> dict[int, list[Metrics]]:

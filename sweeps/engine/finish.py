@@ -20,7 +20,7 @@ from sweeps.text.figures import epsilon_digits
 from sweeps.tracking.job_run import corpus_inputs, open_refused_run, open_trial_run, send_baseline, trial_run_name
 from sweeps.tracking.run_note import PICTURE, run_note, trials_view
 from sweeps.tracking.run_tags import NOTE
-from sweeps.tracking.tracker import Figures, Tracker
+from sweeps.tracking.tracker import Figures, Tracker, tracker_of
 from trainables.records.epochs import by_epoch
 from trainables.records.files import atomic_write
 from trainables.records.job import EpochResult, TrialResult
@@ -134,9 +134,8 @@ def write_missing_end(sweep: Sweep, progress: Progress) -> None:
     try:
         with driver_lock(sweep.folder, sweep.name):
             record, recipe = sweep.record, sweep.recipe
-            artifacts = sweep.folder.parent / "mlflow-artifacts"
-            tracker = Tracker(record.tracking_uri, record.recipe, artifacts, new=False)
-            finish(sweep, recipe, tracker, "finished" if _nothing_left(sweep, recipe) else record.state, progress)
+            state = "finished" if _nothing_left(sweep, recipe) else record.state
+            finish(sweep, recipe, tracker_of(sweep), state, progress)
     except (UserError, OSError) as error:
         progress.say(f"note: MLflow lacks the end of {sweep.name}: {error}")
 

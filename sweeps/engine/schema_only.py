@@ -5,7 +5,6 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-from sweeps.engine.progress import Progress
 from sweeps.store.prepared import Prepared
 from sweeps.store.sweep import Sweep
 from sweeps.tracking.tracker import Figures, Tracker
@@ -20,7 +19,7 @@ def has_text(prepared: Prepared) -> bool:
     return EncodedCorpus.open(prepared.corpus).size("schema") > 0
 
 
-def keep_schema_only(sweep: Sweep, spec: TrialSpec, prepared: Prepared, tracker: Tracker, progress: Progress) -> None:
+def keep_schema_only(sweep: Sweep, spec: TrialSpec, prepared: Prepared, tracker: Tracker) -> None:
     """Measure the schema alone, and keep its figures in the sweep's record and its MLflow run."""
     metrics = measure_schema_only(spec, prepared)
     sweep.update(schema_only=metrics)

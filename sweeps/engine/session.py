@@ -27,8 +27,6 @@ from types import FrameType
 from typing import Any, TextIO
 
 import ray
-from ray._private import ray_constants
-from ray._private.authentication.authentication_token_setup import maybe_enable_token_auth_if_token_available
 
 from sweeps.config.parts import ResourcesSpec
 from sweeps.engine.address import (
@@ -41,17 +39,18 @@ from sweeps.engine.address import (
     token,
     usable_cores,
 )
+from sweeps.engine.placement import Placement, at_once
 from sweeps.engine.progress import Progress
-from sweeps.engine.resources import Placement, at_once
-from sweeps.engine.watch import notice
-from sweeps.store.sweep import Sweep
+from sweeps.engine.watch import notice, stall_reporter
+from sweeps.store.storage import Place
 from sweeps.text.signals import BY_CTRL_C, raise_terminated
 from trainables.records.job import GROUP_THREAD, TrialError, TrialJob, TrialResult, still_waits
 from trainables.training.checkpoint import discard_checkpoint
-from trainables.workers.client import OnEpoch, under_name
-from trainables.workers.job_queue import StopSignal, colocated_actor, ending
+from trainables.workers.client import OnEpoch
+from trainables.workers.job_queue import StopSignal
 from trainables.workers.leases import run_in_pool
 from trainables.workers.pool import WorkerPool
+from trainables.workers.ray_internals import keep_folder_here, take_own_token, under_name
 from trainables.workers.worker_group import WorkerGroup, run_fresh
 
 _TRIES = 3
@@ -75,20 +74,19 @@ class Workers:
     """The function that runs one job to its end. Several threads may call it at once."""
     at_once: Callable[[], int]
     """The function that returns how many jobs may run at once now."""
-    stop_signal: Any
-    """The actor that stops all jobs at the end of their running epoch."""
+    stop_signal: StopSignal
     leases: Any | None
     """The leases of the pool of warm groups. None: every job has a group of its own."""
 
 
 @contextmanager
-def worker_group(sweep: Sweep, placed: Placement, resources: ResourcesSpec, progress: Progress) -> Iterator[Workers]:
+def worker_group(place: Place, placed: Placement, resources: ResourcesSpec, progress: Progress) -> Iterator[Workers]:
     """Yield the workers of a placement while the block runs.
 
     Args:
-        progress: shows what waits for its workers, and news of the workers.
+        progress: shows what waits for its workers, now and then how long, and news of the workers.
     """
-    storage, most = sweep.folder / "ray", at_once(placed, resources, progress.say)
+    storage, most = place.folder / "ray", at_once(placed, resources, progress.say)
 
     def run(job: TrialJob, on_epoch: OnEpoch) -> TrialResult:
         name = job.output.name
@@ -97,19 +95,19 @@ def worker_group(sweep: Sweep, placed: Placement, resources: ResourcesSpec, prog
         if pool is not None:
             result = run_in_pool(pool.leases, job, on_epoch, on_news=on_news)
         else:
-            where = f"{sweep.name}-{name}"
-            result = run_fresh(job, placed.group, storage, where, on_epoch, stop_signal=stop_signal, on_news=on_news)
+            where = f"{place.name}-{name}"
+            result = run_fresh(job, placed.group, storage, where, on_epoch, on_queue=stop_signal.add, on_news=on_news)
         discard_checkpoint(job.output)
         return result
 
     def start(number: int) -> AbstractContextManager[WorkerGroup]:
-        return WorkerGroup(placed.group, storage, f"{sweep.name}-group-{number}" if number else sweep.name)
+        return WorkerGroup(placed.group, storage, f"{place.name}-group-{number}" if number else place.name)
 
-    def on_queue(queue: Any) -> None:
-        ray.get(stop_signal.add.remote(queue))
-
-    stop_signal: Any = colocated_actor(StopSignal)
-    with ending(stop_signal), WorkerPool(start, most, on_queue) if placed.mode == "warm" else nullcontext() as pool:
+    stop_signal = StopSignal()
+    with (
+        WorkerPool(start, most, stop_signal.add) if placed.mode == "warm" else nullcontext() as pool,
+        stall_reporter(progress, placed.group),
+    ):
         yield Workers(run, most, stop_signal, pool.leases if pool is not None else None)
 
 
@@ -134,12 +132,12 @@ def interruptible() -> Iterator[None]:
 
 @contextmanager
 def stopping_jobs(
-    stop_signal: Any, say: Callable[[str], None], how_to_go_on: str, give_up: Callable[[], None]
+    stop_signal: StopSignal, say: Callable[[str], None], how_to_go_on: str, give_up: Callable[[], None]
 ) -> Iterator[None]:
     """Stop jobs at the end of their running epoch on the first Ctrl-C while the block runs; raise on the second.
 
     Args:
-        stop_signal: the actor that stops the jobs.
+        stop_signal: stops the jobs.
         how_to_go_on: the command that continues them, as the end of the message.
         give_up: ends this process; called if the block does not end after the second Ctrl-C.
     """
@@ -155,7 +153,7 @@ def stopping_jobs(
             raise KeyboardInterrupt
 
     def stop() -> None:
-        stop_signal.send.remote(BY_CTRL_C)
+        stop_signal.send(BY_CTRL_C)
         say(f"stopping when the running epochs have ended and are saved; Ctrl-C again stops at once; {how_to_go_on}")
 
     def listen(arrivals: socket.socket) -> None:
@@ -323,13 +321,13 @@ def connect(address: str, **options: Any) -> Any:
     """
     check_address(address)
     if _UV not in os.environ:
-        ray_constants.RAY_ENABLE_UV_RUN_RUNTIME_ENV = False  # Ray reads the variable when it is imported
+        keep_folder_here()
     if address == "local":
         options = {"num_cpus": usable_cores()} | folder_options() | options
         if token() is None and not os.access(os.path.expanduser("~"), os.W_OK):  # where Ray keeps a new cluster's
             os.environ["RAY_AUTH_TOKEN"] = uuid.uuid4().hex
     elif "RAY_AUTH_MODE" not in os.environ and asks_for_token(address):
-        maybe_enable_token_auth_if_token_available()  # Ray itself does so for `auto` alone
+        take_own_token()
     for _ in range(_TRIES):
         try:
             with _inherited(_ALLOCATOR), _mortal():

@@ -5,24 +5,23 @@ It imports neither PyTorch nor the study, so that the process starts fast.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 import ray
 from ray import tune
 
-from sweeps.config.parts import SearchSpec
-from sweeps.engine.early_stopping import rung_point
 from trainables.config import TrialSpec
-from trainables.records.job import News, Stop, TrialError, TrialJob, TrialStopped
+from trainables.records.job import TrialError, TrialJob, TrialStopped
 from trainables.records.pareto import Metrics
 from trainables.workers.client import GroupSpec, death_in
 from trainables.workers.leases import run_in_pool
 
-Message = tuple[Literal["started", "epoch", "news", "outcome", "left"], Any]
-"""A report to the driver: ("started", None); ("epoch", (epochs done, metrics)); ("news", `News` of its workers); and
-last either ("outcome", `Outcome`) or, for a trial that `edp-sweep resume` continues, ("left", reason)."""
+Message = tuple[Literal["started", "queue", "epoch", "news", "outcome", "left"], Any]
+"""A report to the driver: ("started", None); ("queue", that of the trial's workers, by which the driver answers);
+("epoch", (epochs done, metrics)); ("news", `News` of its workers); and last either ("outcome", `Outcome`) or, for a
+trial that `edp-sweep resume` continues, ("left", reason)."""
 
 
 @dataclass(frozen=True)
@@ -44,24 +43,15 @@ class Suggestion:
 
 @dataclass(frozen=True)
 class TrialContext:
-    """Settings that all trials of a sweep share: plain data, no tensors."""
+    """What all trials of a sweep share: plain data, no tensors."""
 
-    search: SearchSpec
-    corpus: Path
-    attack: Path
-    coins: Path | None
-    trials: Path
+    job: TrialJob
+    """A trial's job, but for its configuration and its folder, which is in this one and named by the trial's number."""
     storage: Path
     name: str
     group: GroupSpec
     leases: Any | None
     """The leases of the pool of warm worker groups. None: each trial has a `TorchTrainer` of its own."""
-    stop_signal: Any
-    """The actor that stops all trials at the end of their running epoch."""
-    public: bool
-    """True if the trials run on a public proxy corpus."""
-    stopper: Any | None
-    """The actor of `sweeps.engine.early_stopping.Stopper`. None: no trial is stopped early."""
 
 
 def tune_trial(config: dict[str, Any], context: TrialContext) -> None:
@@ -76,39 +66,24 @@ def tune_trial(config: dict[str, Any], context: TrialContext) -> None:
     def report(message: Message) -> None:
         tune.report({"message": [message]})  # Tune would flatten a dictionary; the driver empties the list
 
-    def on_epoch(epoch: int, metrics: Metrics) -> Stop | None:
+    def on_epoch(epoch: int, metrics: Metrics) -> None:
         report(("epoch", (epoch, metrics)))
-        if context.stopper is None:
-            return None
-        point = rung_point(metrics, context.search.objectives)
-        reason = ray.get(context.stopper.after_epoch.remote(trial.number, epoch, point))
-        return Stop(reason) if reason is not None else None
 
-    def on_news(news: News) -> None:
-        report(("news", news))
-
-    job = TrialJob(
-        trial.spec,
-        context.corpus,
-        context.trials / str(trial.number),
-        context.attack,
-        context.coins,
-        public=context.public,
-        gpus_per_worker=context.group.gpus_per_worker or 1.0,
-        keep=context.search.keep_epochs,
-        objectives=context.search.objectives,
-    )
+    job = replace(context.job, spec=trial.spec, output=context.job.output / str(trial.number))
     report(("started", None))
+    hear: dict[str, Any] = {
+        "job_id": str(job.output),
+        "on_queue": lambda queue: report(("queue", queue)),
+        "on_news": lambda news: report(("news", news)),
+        "answered": True,
+    }
     try:
         if context.leases is not None:
-            result = run_in_pool(context.leases, job, on_epoch, job_id=str(job.output), on_news=on_news)
+            result = run_in_pool(context.leases, job, on_epoch, **hear)
         else:
             from trainables.workers.worker_group import run_fresh  # imports PyTorch
 
-            where, name = context.storage, f"{context.name}-{trial.number}"
-            result = run_fresh(
-                job, context.group, where, name, on_epoch, stop_signal=context.stop_signal, on_news=on_news
-            )
+            result = run_fresh(job, context.group, context.storage, f"{context.name}-{trial.number}", on_epoch, **hear)
     except TrialStopped as stopped:
         report(("left", str(stopped)))
     except TrialError as error:

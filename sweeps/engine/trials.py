@@ -1,9 +1,11 @@
-"""The trainings of a sweep: its baseline, and its trials, which Ray Tune runs and the driver owns."""
+"""The trials of a sweep, which Ray Tune runs and the driver owns."""
 
 from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
+from typing import Any
 
 # By default Tune writes a JSON, a CSV and a TensorBoard log of every trial. MLflow holds the same data.
 os.environ.setdefault("TUNE_DISABLE_AUTO_CALLBACK_LOGGERS", "1")
@@ -13,82 +15,39 @@ os.environ.setdefault("TUNE_DISABLE_SIGINT_HANDLER", "1")
 os.environ.setdefault("TUNE_GLOBAL_CHECKPOINT_S", "3600")
 
 import optuna
-import ray
 from optuna.trial import TrialState
 from ray import tune
 
-from sweeps.config.recipe import Recipe
 from sweeps.engine.driver import Driver
-from sweeps.engine.early_stopping import start_stopper
-from sweeps.engine.prepare import RunJob, blamed_on
-from sweeps.engine.progress import Progress
+from sweeps.engine.early_stopping import Stopper
+from sweeps.engine.opening import Opening
+from sweeps.engine.placement import TUNE_CPUS, Placement
 from sweeps.engine.prometheus import Meter
-from sweeps.engine.recorder import Recorder
-from sweeps.engine.resources import TUNE_CPUS, Placement
 from sweeps.engine.session import Workers
 from sweeps.engine.study import COST, open_study, requeue_interrupted
 from sweeps.engine.trial import TrialContext, tune_trial
-from sweeps.engine.tune_callback import Housekeeping
 from sweeps.store.plans import plan_of
-from sweeps.store.prepared import Prepared
 from sweeps.store.records import REPEATED
 from sweeps.store.sweep import Sweep
 from sweeps.text.figures import delta_remark, epsilon_digits
-from sweeps.tracking.job_run import corpus_inputs, open_baseline_run
-from sweeps.tracking.tracker import Figures, Tracker
-from trainables.config import TrialSpec
+from sweeps.tracking.tracker import Tracker
 from trainables.features.encoded_corpus import EncodedCorpus
 from trainables.records.job import TrialError, TrialJob, TrialStopped
-from trainables.records.pareto import Metrics
-from trainables.workers.job_queue import RETRIES, ending
+from trainables.workers.job_queue import RETRIES
 
 
 class SweepFailed(TrialError):
     """A sweep that ended without a complete trial."""
 
 
-def run_baseline(
-    sweep: Sweep, spec: TrialSpec, prepared: Prepared, run: RunJob, tracker: Tracker, progress: Progress
-) -> None:
-    """Train plain SGD on the sweep's corpus, or continue it, and keep its metrics in the sweep's record.
-
-    The front is compared with it. Its MLflow run is a child of the sweep's run.
-
-    Raises:
-        TrialError: if the training fails.
-    """
-    folder = sweep.folder / "baseline"
-
-    def on_epoch(epoch: int, metrics: Metrics) -> None:
-        progress.epoch("SGD baseline", spec.training.epochs, epoch, metrics)
-        tracked.epoch(epoch, metrics)
-
-    Recorder(sweep.folder, spec, progress.say).begin("baseline", spec, part="baseline")
-    inputs = corpus_inputs(spec, prepared.corpus, prepared.shadow, sweep)
-    with open_baseline_run(sweep, spec, tracker, inputs) as tracked:
-        sweep.update(baseline_run_id=tracked.run_id)
-        with blamed_on("SGD baseline"):
-            result = run(TrialJob(spec, prepared.corpus, folder, prepared.attack, prepared.coins), on_epoch)
-        tracked.close(spec, folder, result)
-    sweep.update(baseline={"run_id": tracked.run_id, **result.metrics}, baseline_tracked=tracked.whole)
-    tracker.log(sweep.record.run_id, Figures({f"baseline_{k}": v for k, v in result.metrics.items()}))
-
-
-def run_trials(
-    sweep: Sweep,
-    recipe: Recipe,
-    prepared: Prepared,
-    placed: Placement,
-    workers: Workers,
-    tracker: Tracker,
-    progress: Progress,
-) -> None:
+def run_trials(sweep: Sweep, opened: Opening, placed: Placement, workers: Workers, tracker: Tracker) -> None:
     """Run the trials that the sweep still lacks.
 
     Raises:
         TrialStopped: if trials were stopped before their end. In the study they are still running.
         SweepFailed: if no trial is complete, or too many failed in a row.
     """
+    recipe, prepared, progress = sweep.recipe, opened.prepared, opened.progress
     study = open_study(sweep, recipe)
     ended = requeue_interrupted(study)
     wanted = sweep.record.wanted
@@ -101,35 +60,27 @@ def run_trials(
     if remark := delta_remark(recipe.edp.delta, recipe.edp.unit, corpus.size("train")):
         progress.say(remark)
     meter = Meter(sweep.name, wanted, ended, (sweep.record.baseline or {}).get("seconds_per_epoch"))
-    driver = Driver(
-        sweep,
-        recipe,
-        study,
-        prepared,
-        corpus.units(recipe.edp.unit),
-        workers.stop_signal,
-        tracker=tracker,
-        progress=progress,
-        meter=meter,
-        max_running=workers.at_once,
-    )
-    context = TrialContext(
-        search=recipe.search,
-        corpus=prepared.corpus,
-        attack=prepared.attack,
-        coins=prepared.coins,
-        trials=sweep.folder / "trials",
-        storage=sweep.folder / "ray",
-        name=sweep.name,
-        group=placed.group,
-        leases=workers.leases,
-        stop_signal=workers.stop_signal,
+    search, training, stopper = recipe.search, recipe.training, None
+    if search.stop is not None:
+        about = (training.epochs, training.validate_every, sweep.folder / "trials", search.objectives)
+        stopper = Stopper(search.stop, *about)
+    units = corpus.units(recipe.edp.unit)
+    driver = Driver(sweep, study, prepared, units, workers, tracker, progress, stopper=stopper, meter=meter)
+    job = TrialJob(
+        opened.spec,
+        prepared.corpus,
+        sweep.folder / "trials",
+        prepared.attack,
+        prepared.coins,
         public=plan_of(sweep) is not None,
-        stopper=start_stopper(recipe, sweep.folder / "trials"),
+        gpus_per_worker=placed.group.gpus_per_worker or 1.0,
+        keep=recipe.search.keep_epochs,
+        objectives=recipe.search.objectives,
     )
-    with progress, meter, ending(context.stopper):
+    context = TrialContext(job, sweep.folder / "ray", sweep.name, placed.group, workers.leases)
+    with progress, meter:
         _tuner(sweep, context, driver, wanted - ended, placed.concurrency).fit()
-    reason = driver.stopped or ray.get(workers.stop_signal.sent.remote())
+    reason = driver.stopped or workers.stop_signal.reason
     states = [trial.state for trial in study.get_trials(deepcopy=False)]
     if reason is not None or TrialState.RUNNING in states:
         raise TrialStopped(reason or "Ray Tune ended before its trials did")
@@ -178,3 +129,35 @@ def _check_complete(study: optuna.Study, sweep: Sweep) -> None:
     else:
         why = trials[-1].user_attrs.get("reason", "")
     raise SweepFailed(f"no trial of {sweep.name} came to an end: {why}")
+
+
+_NEEDED = {"training_iteration", "node_ip"}
+
+
+class Housekeeping(tune.Callback):
+    """Sends what is due to MLflow, and empties what Tune keeps of a trial until the search ends.
+
+    Tune keeps the configuration, the last result, and statistics of every number in it: 45 KiB a trial.
+
+    Args:
+        send_due: called after each step of Tune; sends the figures that have waited.
+    """
+
+    def __init__(self, send_due: Callable[[], None]) -> None:
+        self._send_due = send_due
+
+    def on_step_end(self, iteration: int, trials: list[Any], **info: Any) -> None:
+        """Send the figures of running trials that have waited."""
+        self._send_due()
+
+    def on_trial_result(
+        self, iteration: int, trials: list[Any], trial: Any, result: dict[str, Any], **info: Any
+    ) -> None:
+        """Empty a result that the driver has read, before Tune keeps it."""
+        for name in result.keys() - _NEEDED:
+            del result[name]
+
+    def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+        """Empty the configuration of a trial that has ended: no process will ask for it."""
+        trial.config.clear()
+        trial.evaluated_params.clear()

@@ -20,7 +20,8 @@ import ray
 
 from sweeps.engine.progress import PATIENCE_S, Progress
 from sweeps.store.lock import STOP
-from trainables.workers.client import GroupSpec, held_by_others, other_drivers
+from trainables.workers.client import GroupSpec
+from trainables.workers.ray_internals import held_by_others, other_drivers, raylet_socket
 
 Place = str | tuple[str, int]
 
@@ -151,13 +152,13 @@ def ray_liveness(on_death: Callable[[str], None], last_words: Callable[[str], No
         on_death: see `leave`.
         last_words: see `leave`.
     """
-    node = ray._private.worker._global_node
+    own = raylet_socket()
     places: dict[str, Place] = {}
-    if node is not None:
+    if own is not None:
         host, _, port = ray.get_runtime_context().gcs_address.rpartition(":")
         places["Ray's head (GCS)"] = (host.strip("[]"), int(port))
-        if os.path.exists(node.raylet_socket_name):
-            places["this machine's Ray (raylet)"] = node.raylet_socket_name
+        if os.path.exists(own):
+            places["this machine's Ray (raylet)"] = own
 
     def watch(done: threading.Event) -> None:
         refused, silent = dict.fromkeys(places, 0), dict.fromkeys(places, 0)

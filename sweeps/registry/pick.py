@@ -23,7 +23,7 @@ from sweeps.store.sweep import Sweep
 from sweeps.text.figures import FIGURES, deciding_cell, epsilon_text, epsilon_words, labels_remark, users_remark
 from sweeps.text.paths import check_model_name, check_output, is_printed, output
 from sweeps.tracking.run_tags import person
-from sweeps.tracking.tracker import Tracker
+from sweeps.tracking.tracker import tracker_of
 
 
 @dataclass(frozen=True)
@@ -133,7 +133,7 @@ def keep(
         check_point(found, point, wanted.model_name)
     read_picks(sweep)
     uri = wanted.tracking_uri or record.tracking_uri
-    tracker = Tracker(uri, record.recipe, sweep.folder.parent / "mlflow-artifacts", new=False)
+    tracker = tracker_of(sweep, uri)
     is_new = not is_printed(wanted.output) and not wanted.output.exists()
     with output(wanted.output) as file:
         file.write(text)

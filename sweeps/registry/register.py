@@ -29,7 +29,7 @@ from sweeps.store.sweep import Sweep
 from sweeps.text.paths import check_model_name
 from sweeps.text.secrets import redacted
 from sweeps.tracking.run_tags import WEIGHTS
-from sweeps.tracking.tracker import Tracker
+from sweeps.tracking.tracker import Tracker, tracker_of
 from trainables.config import TrialSpec
 from trainables.records.files import digest
 
@@ -90,9 +90,7 @@ def register_point(
     assert point.run_id is not None
     return register(
         name,
-        tracker=Tracker(
-            tracking_uri or record.tracking_uri, record.recipe, sweep.folder.parent / "mlflow-artifacts", new=False
-        ),
+        tracker=tracker_of(sweep, tracking_uri),
         run_id=point.run_id,
         folder=point.folder,
         features=_features_of(found),

@@ -7,14 +7,13 @@ would give different figures.
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 from edp.spec import UserError
 from trainables.config import CorpusSpec, TrialSpec
 from trainables.corpora import corpus_digest
 from trainables.corpora.overlap import public_corpora
-from trainables.records.files import atomic_write, read_json_if_any
+from trainables.records.files import read_json_if_any, write_json
 
 CORPORA = "corpora.json"
 
@@ -22,8 +21,7 @@ CORPORA = "corpora.json"
 def keep_corpora(folder: Path, spec: TrialSpec) -> None:
     """Write the digest of each corpus that `spec` reads, by field."""
     digests = {field: corpus_digest(corpus, field) for field, corpus in _corpora(spec).items()}
-    with atomic_write(folder / CORPORA) as partial:
-        partial.write_text(json.dumps(digests, indent=1))
+    write_json(folder / CORPORA, digests)
 
 
 def check_corpora(folder: Path, spec: TrialSpec) -> None:

@@ -6,17 +6,16 @@ data, so its steps count in the sweep's ε. All readers here raise `BrokenFile` 
 
 from __future__ import annotations
 
-import json
 import re
 from datetime import UTC, datetime
 from pathlib import Path
 
-from pydantic import ConfigDict, TypeAdapter
+from pydantic import ConfigDict
 
 from edp.spec import Frozen, UserError
 from sweeps.store.lock import one_at_a_time
 from sweeps.store.sweep import Sweep
-from trainables.records.files import atomic_write, read_json, read_json_if_any
+from trainables.records.files import read_json, read_json_if_any, write_json
 from trainables.records.pareto import Metrics
 
 PICKS, NOTES, ORIGIN, RESULT = "picks.json", "notes.json", "origin.json", "result.json"
@@ -74,8 +73,7 @@ class Trained(Frozen):
 
     def write(self, folder: Path) -> None:
         """Write the result to the training's folder."""
-        with atomic_write(folder / RESULT) as partial:
-            partial.write_text(self.model_dump_json(indent=1), encoding="utf-8")
+        write_json(folder / RESULT, self)
 
 
 def read_trained(folder: Path) -> Trained | None:
@@ -101,8 +99,7 @@ def write_pick(sweep: Sweep, made: Pick, *, instead_of: Pick | None = None) -> N
     """
     with one_at_a_time(sweep.folder):
         picks = [pick for pick in read_picks(sweep) if pick != instead_of]
-        with atomic_write(sweep.folder / PICKS) as partial:
-            partial.write_bytes(TypeAdapter(list[Pick]).dump_json([*picks, made], indent=1))
+        write_json(sweep.folder / PICKS, [*picks, made])
 
 
 def read_notes(sweep: Sweep) -> dict[str, str]:
@@ -121,8 +118,7 @@ def write_note(sweep: Sweep, name: str, text: str) -> None:
         raise UserError(f"note = {len(text):,} characters: allowed: up to {MAX_NOTE:,}")
     with one_at_a_time(sweep.folder):
         notes = {key: note for key, note in read_notes(sweep).items() if key != name} | ({name: text} if text else {})
-        with atomic_write(sweep.folder / NOTES) as partial:
-            partial.write_text(json.dumps(notes, indent=1, ensure_ascii=False), encoding="utf-8")
+        write_json(sweep.folder / NOTES, notes)
 
 
 def heading_of(sweep: str, trial: int, epoch: int, run_id: str | None = None) -> str:
@@ -163,8 +159,7 @@ def _heading(config: Path) -> re.Match[str] | None:
 
 def write_origin(folder: Path, origin: Origin) -> None:
     """Write `origin` to a training's folder."""
-    with atomic_write(folder / ORIGIN) as partial:
-        partial.write_text(json.dumps(origin.model_dump(), indent=1))
+    write_json(folder / ORIGIN, origin)
 
 
 def final_trainings(sweep: Sweep) -> dict[Path, Origin]:

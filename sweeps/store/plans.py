@@ -17,7 +17,7 @@ from sweeps.store.records import Point, known_ledger
 from sweeps.store.sweep import Sweep
 from sweeps.text.errors import drop_removed
 from trainables.records.epochs import read_curve
-from trainables.records.files import atomic_write, read_json_if_any
+from trainables.records.files import read_json_if_any, write_json
 from trainables.records.pareto import Metrics
 
 PLAN, RELEASE = "plan.json", "release.json"
@@ -45,7 +45,7 @@ class Plan(Frozen):
 
     def write(self, folder: Path) -> None:
         """Write the plan to a sweep's folder."""
-        _write(self, folder / PLAN)
+        write_json(folder / PLAN, self)
 
 
 class Release(Frozen):
@@ -67,7 +67,7 @@ class Release(Frozen):
 
     def write(self, folder: Path) -> None:
         """Write the release to its sweep's folder."""
-        _write(self, folder / RELEASE)
+        write_json(folder / RELEASE, self)
 
 
 def plan_of(sweep: Sweep) -> Plan | None:
@@ -102,8 +102,3 @@ def released(sweep: Sweep, plan: Plan | None) -> Point | None:
         recipe=plan.recipe,
         digests=found.digests,
     )
-
-
-def _write(record: Frozen, path: Path) -> None:
-    with atomic_write(path) as partial:
-        partial.write_text(record.model_dump_json(indent=1), encoding="utf-8")

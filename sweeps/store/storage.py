@@ -7,12 +7,52 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Self
 
 from edp.spec import UserError
-from sweeps.text.paths import sqlite_url
+from sweeps.store.lock import is_free
+from sweeps.text.paths import check_name, sqlite_url
 from sweeps.text.secrets import redacted
 from sweeps.text.terminal import command_line
 from trainables.records.permissions import own_files, share
+
+
+class Place:
+    """The folder `storage/name` of a sweep or a training, and the folders that it shares with the others.
+
+    Args:
+        storage: the storage folder.
+        name: of the sweep or training.
+
+    Raises:
+        UserError: if `name` cannot be a name, or is that of a folder of the storage's own.
+    """
+
+    def __init__(self, storage: Path, name: str) -> None:
+        self.name = check_name("name", name)
+        if name in ("cache", "encoders", "logs", "mlflow-artifacts"):
+            raise UserError(f"name = {name!r} is a folder of the storage's own; allowed: another --name")
+        self.storage = storage.resolve()
+        self.folder = self.storage / name
+        self.cache, self.artifacts = self.storage / "cache", self.storage / "mlflow-artifacts"
+        self.log = self.storage / "logs" / f"{name}.log"
+
+    @classmethod
+    def new(cls, storage: Path, name: str) -> Self:
+        """Return a place that is free. Only the storage folder is made.
+
+        Raises:
+            UserError: if the name is taken or cannot be a folder's.
+        """
+        place = cls(storage, name)
+        check_storage(storage)
+        if not is_free(place.folder):
+            way = command_line("resume", name, storage=storage)
+            raise UserError(
+                f"name = {name!r}: {place.folder} exists; choose another --name, or, with --trials N for N trials "
+                f"more, go on with: {way}"
+            )
+        return place
 
 
 def check_storage(storage: Path) -> None:

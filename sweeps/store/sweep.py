@@ -19,17 +19,17 @@ from edp.ledger import Ledger
 from edp.spec import UserError
 from sweeps.config.loading import read_yaml, write_yaml
 from sweeps.config.recipe import Recipe
-from sweeps.store.lock import is_free, is_held
+from sweeps.store.lock import is_held
 from sweeps.store.records import REPEATED, SweepRecord, TrialRecord, known_ledger, number_of, trial_record
 from sweeps.store.settings import check_settings
-from sweeps.store.storage import check_storage, relative_store, store_here
+from sweeps.store.storage import Place, relative_store, store_here
 from sweeps.store.study import StudyGone, read_study, restore
 from sweeps.text.errors import one_line
-from sweeps.text.paths import check_name, is_name, sqlite_url
+from sweeps.text.paths import is_name, sqlite_url
 from sweeps.text.secrets import HIDDEN, redacted
 from sweeps.text.terminal import command_line
 from trainables.records.epochs import LEDGER, write_ledger
-from trainables.records.files import BrokenFile, atomic_write, read_json
+from trainables.records.files import BrokenFile, read_json, write_json
 
 RECORD, RECIPE = "sweep.json", "recipe.yaml"
 
@@ -37,24 +37,11 @@ Used = TypeVar("Used")
 _note_once = functools.cache(logging.getLogger(__name__).warning)
 
 
-class Sweep:
-    """The folder `storage/name`.
-
-    Args:
-        storage: the storage folder.
-        name: of the sweep.
-
-    Raises:
-        UserError: if `name` cannot be a name, or is that of a folder of the storage's own.
-    """
+class Sweep(Place):
+    """A sweep's folder."""
 
     def __init__(self, storage: Path, name: str) -> None:
-        self.name = check_name("name", name)
-        if name in ("cache", "encoders", "logs", "mlflow-artifacts"):
-            raise UserError(f"name = {name!r} is a folder of the storage's own; allowed: another --name")
-        self.folder = storage.resolve() / name
-        self.cache = storage.resolve() / "cache"
-        self.log = storage.resolve() / "logs" / f"{name}.log"
+        super().__init__(storage, name)
         self.study_copy = self.folder / "study-copy.db"
         """The second copy of `study.db`: before each trial's folder is made, and after each trial's end."""
 
@@ -65,23 +52,6 @@ class Sweep:
         except UserError:
             state = "unreadable"
         return f"<Sweep {self.name}: {state}, in {self.folder}>"
-
-    @classmethod
-    def new(cls, storage: Path, name: str) -> Sweep:
-        """Return a sweep that does not exist yet. Only the storage folder is made.
-
-        Raises:
-            UserError: if the name is taken or cannot be a folder's.
-        """
-        sweep = cls(storage, name)
-        check_storage(storage)
-        if not is_free(sweep.folder):
-            way = command_line("resume", name, storage=storage)
-            raise UserError(
-                f"name = {name!r}: {sweep.folder} exists; choose another --name, or, with --trials N for N trials "
-                f"more, go on with: {way}"
-            )
-        return sweep
 
     @classmethod
     def existing(cls, storage: Path, name: str) -> Sweep:
@@ -113,8 +83,7 @@ class Sweep:
         """Replace the record, in one step. A tracking store in the storage folder is kept by its relative path."""
         kept = record.model_copy(update={"tracking_uri": relative_store(record.tracking_uri, self.folder.parent)})
         self.folder.mkdir(parents=True, exist_ok=True)
-        with atomic_write(self.folder / RECORD) as partial:
-            partial.write_text(kept.model_dump_json(indent=1))
+        write_json(self.folder / RECORD, kept)
 
     def update(self, **changes: Any) -> None:
         """Change fields of the record."""

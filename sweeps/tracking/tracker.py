@@ -17,6 +17,7 @@ from mlflow.exceptions import MlflowException
 from mlflow.store.artifact.artifact_repo import ArtifactRepository
 from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
 
+from sweeps.store.sweep import Sweep
 from sweeps.text.secrets import redacted
 from sweeps.tracking.experiment import TROUBLE, is_server, open_experiment
 from sweeps.tracking.run_tags import NOTE, charted, infinite, person, source_tags
@@ -363,3 +364,11 @@ def _now() -> int:
 
 def _shown(params: Mapping[str, Any]) -> list[Param]:
     return [Param(key, redacted(str(value))[:6000]) for key, value in params.items()]
+
+
+def tracker_of(
+    sweep: Sweep, uri: str | None = None, say: Callable[[str], None] = lambda line: None, *, new: bool = False
+) -> Tracker:
+    """Return a writer of a sweep's runs, as `Tracker`; `uri` is that of their store, if it has moved."""
+    record = sweep.record
+    return Tracker(uri or record.tracking_uri, record.recipe, sweep.artifacts, say, new=new)

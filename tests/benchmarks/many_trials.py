@@ -30,13 +30,12 @@ from rich.console import Console
 from edp.ledger import Ledger
 from sweeps.config.loading import load_recipe
 from sweeps.engine.finish import finish
-from sweeps.engine.prepare import encode_missing, read_missing
+from sweeps.engine.opening import Opening
+from sweeps.engine.placement import TUNE_CPUS, placement
 from sweeps.engine.progress import Progress
-from sweeps.engine.resources import TUNE_CPUS, placement
 from sweeps.engine.session import Workers
 from sweeps.engine.study import open_study
 from sweeps.engine.trials import run_trials
-from sweeps.store.prepared import locate
 from sweeps.store.records import SweepRecord
 from sweeps.store.settings import digests_of
 from sweeps.store.storage import default_tracking_uri
@@ -155,9 +154,9 @@ def measure(asked: argparse.Namespace, uri: str | None, folder: Path) -> dict[st
     _, recipe = load_recipe(str(recipe_file), [*own, *asked.settings])
     sweep = Sweep.new(folder, "many")
     base = recipe.baseline()
-    prepared = locate(base, sweep.cache)
     progress = Counted(Console(stderr=True, quiet=True), trials)
-    encode_missing(base, prepared, read_missing(base, prepared), progress.say)
+    opened = Opening(sweep, base, progress)
+    opened.encode()
     placed = placement(recipe.training, recipe.resources, recipe.search)
     runs = f"{uri.removesuffix('/postgres')}/runs" if uri else default_tracking_uri(folder)
     tracker = Tracker(runs, "many", folder / "mlflow-artifacts", progress.say)
@@ -176,7 +175,7 @@ def measure(asked: argparse.Namespace, uri: str | None, folder: Path) -> dict[st
             settings=digests_of(recipe),
         )
     )
-    stop_signal = colocated_actor(StopSignal)
+    stop_signal = StopSignal()
 
     def most() -> int:
         return groups
@@ -185,9 +184,7 @@ def measure(asked: argparse.Namespace, uri: str | None, folder: Path) -> dict[st
         contextlib.redirect_stdout(sys.stderr),  # Tune prints tables
         WorkerPool(lambda number: Group(asked.seconds), most, lambda queue: None) as pool,
     ):
-        run_trials(
-            sweep, recipe, prepared, placed, Workers(_nothing, most, stop_signal, pool.leases), tracker, progress
-        )
+        run_trials(sweep, opened, placed, Workers(_nothing, most, stop_signal, pool.leases), tracker)
         trained = _now()
     finish(sweep, recipe, tracker, "finished", progress)
     ended = _now()

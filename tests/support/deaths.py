@@ -30,8 +30,6 @@ KINDS = {
     "dashboard agent": "ray::DashboardAgent",
     "runtime environment agent": "ray::RuntimeEnvAgent",
     "job queue": "ray::JobQueue",
-    "stop signal": "ray::StopSignal",
-    "early stopping": "ray::Stopper",
     "Train's controller": "ray::TrainController",
     "Train's coordinator": "ray::_AutoscalingCoordinatorActor",
     "Train's cleaner": "ray::PlacementGroupCleaner",

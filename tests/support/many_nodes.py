@@ -18,7 +18,7 @@ import ray
 from ray.cluster_utils import Cluster
 
 from sweeps.config.parts import ResourcesSpec, SearchSpec
-from sweeps.engine.resources import placement
+from sweeps.engine.placement import placement
 from sweeps.engine.watch import wanted
 from tests.support.tiny import spec
 from tests.support.waiting import wait_for

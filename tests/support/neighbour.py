@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 import ray
 
-from trainables.workers.client import under_name
+from trainables.workers.ray_internals import under_name
 
 
 @contextmanager

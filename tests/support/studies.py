@@ -15,6 +15,7 @@ from edp.ledger import Ledger
 from sweeps.config.loading import load_recipe
 from sweeps.config.recipe import Recipe
 from sweeps.engine.driver import Driver
+from sweeps.engine.early_stopping import Stopper
 from sweeps.engine.progress import Progress
 from sweeps.engine.study import open_study
 from sweeps.engine.trial import Suggestion
@@ -25,6 +26,7 @@ from sweeps.store.sweep import Sweep
 from sweeps.tracking.tracker import Tracker
 from trainables.records.epochs import LEDGER, write_curve, write_ledger
 from trainables.records.job import EpochResult, Outcome, TrialResult
+from trainables.workers.job_queue import StopSignal
 
 RECIPE = load_recipe("quickstart_paper", [])[1]
 """Of points that are made up."""
@@ -84,18 +86,20 @@ def driver(
     progress: Progress | None = None,
     units: int = 1_350,
     max_running: Callable[[], int] = lambda: 1_000,
+    stop_signal: StopSignal | None = None,
+    stopper: Stopper | None = None,
 ) -> Driver:
     """The driver of a sweep whose jobs do not run."""
+    workers: Any = SimpleNamespace(stop_signal=stop_signal or StopSignal(), at_once=max_running)
     return Driver(
         made,
-        recipe,
         study or open_study(made, recipe),
         locate(recipe.baseline(), made.cache),
         units,
-        SimpleNamespace(send=SimpleNamespace(remote=lambda reason: None)),
-        tracker=tracker or NoTracker(takes_runs=False),
-        progress=progress or Progress(Console(quiet=True)),
-        max_running=max_running,
+        workers,
+        tracker or NoTracker(takes_runs=False),
+        progress or Progress(Console(quiet=True)),
+        stopper=stopper,
     )
 
 

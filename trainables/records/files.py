@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
+from pydantic_core import to_json
 
 from edp.spec import UserError
 
@@ -137,6 +138,12 @@ def atomic_write(path: Path) -> Iterator[Path]:
         if isinstance(error, OSError) and error.errno in _FULL and error.filename is None:
             error.filename = str(path)  # for the message; the error of a write names no file
         raise
+
+
+def write_json(path: Path, contents: Any) -> None:
+    """Write plain data or a pydantic model as JSON, in one step. Infinite numbers are kept."""
+    with atomic_write(path) as partial:
+        partial.write_bytes(to_json(contents, indent=1, inf_nan_mode="constants"))
 
 
 def why_not(error: OSError) -> str:

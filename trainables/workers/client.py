@@ -1,4 +1,4 @@
-"""A driver's side of a Ray cluster: run a job on a worker group, and list the other drivers and their resources.
+"""The sender's side of a job: run it on a worker group, and say in words which process of Ray has died.
 
 This file does not import PyTorch, so that processes that only pass on messages start faster.
 """
@@ -6,15 +6,10 @@ This file does not import PyTorch, so that processes that only pass on messages 
 from __future__ import annotations
 
 import uuid
-from collections import Counter
 from collections.abc import Callable
 from typing import Any, Literal
 
 import ray
-from ray import ActorID, PlacementGroupID
-from ray.core.generated import gcs_pb2
-from ray.job_config import JobConfig
-from ray.util.placement_group import PlacementGroup, remove_placement_group
 
 from edp.spec import Frozen
 from trainables.records.job import News, Stop, TrialError, TrialJob, TrialResult, TrialStopped
@@ -50,12 +45,14 @@ def run_job(
     *,
     job_id: str | None = None,
     on_news: OnNews = lambda news: None,
+    answered: bool = False,
 ) -> TrialResult:
     """Run `job` on the worker group behind `queue`, and wait for its end.
 
     Args:
         job_id: identifies the job. A second call with the same id starts nothing: it reports all epochs again.
         on_news: called with events of the job other than its epochs.
+        answered: True if another process acknowledges the epochs that `on_epoch` reports to it.
 
     Raises:
         TrialStopped: if the job was stopped before its end.
@@ -80,7 +77,8 @@ def run_job(
                 on_news(News(payload))
             case "epoch":
                 stop = on_epoch(*payload)
-                ray.get(queue.acknowledge.remote(job_id, payload[0], stop))
+                if not answered:
+                    ray.get(queue.acknowledge.remote(job_id, payload[0], stop))
             case "result":
                 return payload
             case "failed":
@@ -117,63 +115,3 @@ def death_in(error: BaseException | None) -> str | None:
             died = f"a process that it needs died ({type(error).__name__.partition('(')[0]})"
         error = error.__cause__ or error.__context__
     return died
-
-
-_NAME = "edp_sweep"
-_messages: Any = gcs_pb2  # protobuf makes its classes at import, so mypy knows none of them
-
-
-def under_name(name: str) -> JobConfig:
-    """Return the configuration for `ray.init` that shows this driver under `name` while it is connected."""
-    return JobConfig(metadata={_NAME: name})
-
-
-def this_driver() -> str:
-    """Return the id of this process' connection to Ray. An earlier connection has a smaller id."""
-    found: str = ray.get_runtime_context().get_job_id()
-    return found
-
-
-def other_drivers() -> dict[str, str]:
-    """Return the names of the other connected drivers that have one (`under_name`), by the id of their connection."""
-    entries = _head().get_job_table(skip_submission_job_info_field=True, skip_is_running_tasks_field=True)
-    table = [_messages.JobTableData.FromString(entry) for entry in entries]
-    return {
-        one.job_id.hex(): str(one.config.metadata[_NAME])
-        for one in table
-        if not one.is_dead and _NAME in one.config.metadata and one.job_id.hex() != this_driver()
-    }
-
-
-def held_by_others() -> dict[str, Counter[str]]:
-    """Return the resources that the worker groups of other drivers hold, by the id of the driver's connection."""
-    table = [_messages.PlacementGroupTableData.FromString(entry) for entry in _head().get_placement_group_table()]
-    found: dict[str, Counter[str]] = {}
-    for one in table:
-        owner = one.creator_job_id.hex()
-        if one.state == _messages.PlacementGroupTableData.CREATED and owner != this_driver():
-            for bundle in one.bundles:
-                found.setdefault(owner, Counter()).update(bundle.unit_resources)
-    return found
-
-
-def remove_orphans() -> None:
-    """Remove the placement groups of this driver whose creator, a controller of Ray Train, has died.
-
-    Train's own cleaner needs Ray's dashboard for that, and knows no placement group of a controller that died early.
-    Groups without a creator, which Ray counts as dead too, are the driver's own: Tune has one for each trial.
-    """
-    table = [_messages.PlacementGroupTableData.FromString(entry) for entry in _head().get_placement_group_table()]
-    for one in table:
-        gone = one.state == _messages.PlacementGroupTableData.REMOVED
-        by_actor = not ActorID(one.creator_actor_id).is_nil()
-        if by_actor and one.creator_actor_dead and one.creator_job_id.hex() == this_driver() and not gone:
-            remove_placement_group(PlacementGroup(PlacementGroupID(one.placement_group_id)))
-
-
-def _head() -> Any:
-    """Return the accessor of the tables of Ray's head.
-
-    Ray's public readers of these tables leave out the metadata of a driver and the owner of a placement group.
-    """
-    return ray._private.state.state._connect_and_get_accessor()

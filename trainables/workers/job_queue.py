@@ -12,9 +12,10 @@ sender of a job submits it again.
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -182,7 +183,7 @@ class JobQueue:
         return Stop(self._stop, measure=False) if self._stop is not None else self._stops.get(job_id)
 
     async def acknowledge(self, job_id: str, epoch: int, stop: Stop | None) -> None:
-        """Record that the job's sender has seen an epoch; with `stop`, the job stops at the end of its epoch."""
+        """Record that the job's sender, or its driver, has seen an epoch; with `stop`, the job stops at its end."""
         async with self._changed:
             self._acknowledged[job_id] = epoch
             if stop is not None:
@@ -296,27 +297,28 @@ class JobQueue:
 
 
 class StopSignal:
-    """A signal that stops the jobs of `queues`, of all queues that were added, and of those that are added later."""
+    """The order to stop the jobs of all queues that are added, before or after it is given. Threads may share it."""
 
-    def __init__(self, *queues: Any) -> None:
-        self._queues = list(queues)
-        self._reason: str | None = None
+    def __init__(self) -> None:
+        self.reason: str | None = None
+        """The reason of the order; None if it was not given."""
+        self._queues = set[Any]()
+        self._lock = threading.Lock()
 
-    async def add(self, queue: Any) -> None:
-        """Add a queue. If the signal was sent before, its jobs stop too."""
-        self._queues.append(queue)
-        if self._reason is not None:
-            queue.stop.remote(self._reason)
+    def add(self, queue: Any) -> None:
+        """Add a queue. If the order was given before, its jobs stop too."""
+        with self._lock:
+            self._queues.add(queue)
+        if self.reason is not None:
+            queue.stop.remote(self.reason)
 
-    async def send(self, reason: str) -> None:
+    def send(self, reason: str) -> None:
         """Stop every job at the end of its running epoch."""
-        self._reason = self._reason or reason
-        for queue in self._queues:
-            queue.stop.remote(self._reason)
-
-    async def sent(self) -> str | None:
-        """Return the reason, or None if the signal was not sent."""
-        return self._reason
+        with self._lock:
+            self.reason = self.reason or reason
+            queues = list(self._queues)
+        for queue in queues:
+            queue.stop.remote(self.reason)
 
 
 RESTARTS = 20
@@ -333,11 +335,3 @@ def colocated_actor(kind: Callable[..., Any], *args: Any) -> Any:
     actors: Any = ray.remote(kind)
     again = {"max_restarts": RESTARTS, "max_task_retries": -1}
     return actors.options(num_cpus=0, scheduling_strategy=here, **again).remote(*args)
-
-
-@contextmanager
-def ending(actor: Any | None) -> Iterator[None]:
-    """End an actor's process when the block ends well. If it raises, the actor ends with this process."""
-    yield
-    if actor is not None:
-        ray.kill(actor)

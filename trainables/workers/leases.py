@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,7 +17,7 @@ from typing import Any
 import ray
 
 from trainables.records.job import TrialJob, TrialResult
-from trainables.workers.client import OnEpoch, OnNews, run_job
+from trainables.workers.client import OnEpoch, run_job
 
 _RELEASE_S = 5.0
 """Seconds to wait for an answer that a group is free again."""
@@ -109,17 +110,25 @@ class Leases:
 
 
 def run_in_pool(
-    leases: Any, job: TrialJob, on_epoch: OnEpoch, *, job_id: str | None = None, on_news: OnNews = lambda news: None
+    leases: Any,
+    job: TrialJob,
+    on_epoch: OnEpoch,
+    *,
+    job_id: str | None = None,
+    on_queue: Callable[[Any], None] = lambda queue: None,
+    **options: Any,
 ) -> TrialResult:
-    """Run `job` on the first free group of a pool, as `run_job` does.
+    """Run `job` on the first free group of a pool, as `run_job` does, which gets `options`.
 
     Args:
         leases: the actor of the pool's `Leases`.
+        on_queue: called with the group's queue before the job is submitted.
     """
     job_id = job_id or uuid.uuid4().hex
     queue = ray.get(leases.lease.remote(job_id))
     try:
-        return run_job(queue, job, on_epoch, job_id=job_id, on_news=on_news)
+        on_queue(queue)
+        return run_job(queue, job, on_epoch, job_id=job_id, **options)
     finally:
         with suppress(Exception):  # Ray may be gone, which has its own words
             ray.get(leases.release.remote(job_id), timeout=_RELEASE_S)

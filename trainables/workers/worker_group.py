@@ -13,6 +13,7 @@ import socket
 import threading
 import time
 import uuid
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -26,8 +27,9 @@ from trainables.records.files import cause_of, disk_full
 from trainables.records.job import GROUP_THREAD, Stop, TrialFailed, TrialJob, TrialLeft, TrialResult
 from trainables.records.pareto import Metrics
 from trainables.training.process import keep_freed_memory, own_memory
-from trainables.workers.client import SHORT_OF_MEMORY, GroupSpec, OnEpoch, OnNews, death_in, remove_orphans, run_job
+from trainables.workers.client import SHORT_OF_MEMORY, GroupSpec, OnEpoch, death_in, run_job
 from trainables.workers.job_queue import BEAT_S, PATIENCE_S, Death, JobQueue, Kind, colocated_actor
+from trainables.workers.ray_internals import remove_orphans
 from trainables.workers.worker import run_trial
 
 # Ray Train's reports and teardown wait for its health check. Its default of a second is long beside a short trial.
@@ -145,21 +147,20 @@ def run_fresh(
     name: str,
     on_epoch: OnEpoch,
     *,
-    stop_signal: Any | None = None,
-    on_news: OnNews = lambda news: None,
+    on_queue: Callable[[Any], None] = lambda queue: None,
+    **options: Any,
 ) -> TrialResult:
-    """Run `job` as `run_job` does, in a `TorchTrainer` of its own that ends with it.
+    """Run `job` as `run_job` does, which gets `options`, in a `TorchTrainer` of its own that ends with it.
 
     Args:
-        stop_signal: the actor of a `StopSignal` that may stop the job.
+        on_queue: called with the group's queue before the job is submitted.
 
     Raises:
         TrialError: as `run_job` does.
     """
     with WorkerGroup(group, storage, name) as workers:
-        if stop_signal is not None:
-            ray.get(stop_signal.add.remote(workers.queue))
-        return run_job(workers.queue, job, on_epoch, on_news=on_news)
+        on_queue(workers.queue)
+        return run_job(workers.queue, job, on_epoch, **options)
 
 
 def _serve(config: dict[str, Any]) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-import json
 from typing import Any
 
 from rich.console import Console
@@ -13,16 +11,14 @@ from sweeps.config.parts import MAX_REFERENCES
 from sweeps.engine.jobs.attack_figures import write_attack_page
 from sweeps.engine.jobs.attack_models import predictions_of, train_references
 from sweeps.engine.jobs.attack_target import Target, of_point, trained_on
-from sweeps.engine.prepare import encode_missing, open_corpora
+from sweeps.engine.opening import Opening
 from sweeps.engine.progress import Progress
-from sweeps.engine.recorder import Recorder
-from sweeps.engine.session import ray_session
 from sweeps.results.front import pareto_front
 from sweeps.store.prepared import Prepared
 from sweeps.store.records import Point
 from sweeps.store.sweep import Sweep
 from sweeps.text.figures import labels_field, measured
-from sweeps.text.terminal import command_line, print_line
+from sweeps.text.terminal import command_line
 from sweeps.tracking.job_run import JobRun
 from sweeps.tracking.store import check_store
 from sweeps.tracking.tracker import Figures, Tracker
@@ -34,7 +30,7 @@ from trainables.measure.attacks.canary import read_coins
 from trainables.measure.attacks.roc import AttackResult, run_attacks, strongest
 from trainables.measure.measuring import permitted_metrics, privacy_metrics
 from trainables.records.epochs import read_ledger
-from trainables.records.files import atomic_write
+from trainables.records.files import write_json
 from trainables.training.references import (
     Arrays,
     Kind,
@@ -75,28 +71,23 @@ def attack(target: Target, references: int, kind: Kind, console: Console) -> dic
         )
     if target.run_id is not None:
         check_store(target.tracking_uri)
-    say = functools.partial(print_line, console)
-    prepared, corpora = open_corpora(target.spec, target.sweep.cache, target.sweep.folder, say)
-    if not prepared.attack.is_file():
-        raise UserError(f"run = {target.name}: its shadow attack {prepared.attack} is gone; allowed: train it again")
-    with ray_session(target.sweep.log, say):
-        encode_missing(target.spec, prepared, corpora, say)
-        return attack_in_session(target, prepared, references, kind, console)
+    opened = Opening(target.place, target.spec, Progress(console))
+    if not (fitted := opened.prepared.attack).is_file():
+        raise UserError(f"run = {target.name}: its shadow attack {fitted} is gone; allowed: train it again")
+    with opened.on_ray():
+        opened.encode()
+        return attack_in_session(target, opened, references, kind)
 
 
 def attack_in_session(
-    target: Target,
-    prepared: Prepared,
-    references: int,
-    kind: Kind,
-    console: Console,
-    tracker: Tracker | None = None,
+    target: Target, opened: Opening, references: int, kind: Kind, tracker: Tracker | None = None
 ) -> dict[str, Any]:
     """Run all attacks in a Ray session whose corpora are encoded.
 
     Args:
         tracker: writes to the target's run; None: one is opened.
     """
+    prepared, cache = opened.prepared, opened.place.cache
     corpus, seed = EncodedCorpus.open(prepared.corpus), target.spec.corpus.seed
     if not all(map(len, same_corpus_parts(corpus, seed))):
         raise UserError(
@@ -105,12 +96,12 @@ def attack_in_session(
         )
     # Only `own` references are trained as long as the model. All trials of a sweep share those without privacy.
     compared = (target.again or target.spec) if kind == "own" else target.spec
-    folder = target.sweep.cache / f"references-{_reference_key(compared, prepared, kind)}"
+    folder = cache / f"references-{_reference_key(compared, prepared, kind)}"
     reference_models = [
         ReferenceModel(reference_spec(compared, kind, k), prepared.corpus, folder / f"{k}.npz", k)
         for k in range(references)
     ]
-    shadow_folder = target.sweep.cache / f"references-{_reference_key(target.spec, prepared, 'sgd')}"
+    shadow_folder = cache / f"references-{_reference_key(target.spec, prepared, 'sgd')}"
     shadow = ReferenceModel(
         reference_spec(target.spec, "sgd", _SHADOW_SEED), prepared.corpus, shadow_folder / "same_corpus.npz", None
     )
@@ -118,9 +109,8 @@ def attack_in_session(
         how = "without privacy" if kind == "sgd" else "as the attacked model, and without a ledger"
         models = f"{references} reference models, trained {how}, and a shadow model"
         part = f"{models}; their losses are kept, not their weights"
-        recorder = Recorder(target.sweep.folder, target.spec, functools.partial(print_line, console))
-        recorder.begin("attack", reference_spec(target.spec, "sgd", 0), part=part)
-    train_references([*reference_models, shadow], target.resources, console)
+        opened.recorder.begin("attack", reference_spec(target.spec, "sgd", 0), part=part)
+    train_references([*reference_models, shadow], target.resources, opened.progress.console)
     seen = predictions_of(target.spec, prepared.corpus, target.folder / "model.pt", target.resources)
     references_of = [model.output for model in reference_models]
     results = run_attacks(gather_evidence(seen, references_of, prepared.attack, shadow.output, corpus, seed))
@@ -137,12 +127,12 @@ def not_attacked(sweep: Sweep) -> list[Point]:
     return [point for point in front if not (point.folder / "attacks.json").is_file()]
 
 
-def attack_front(sweep: Sweep, prepared: Prepared, tracker: Tracker, progress: Progress) -> None:
+def attack_front(sweep: Sweep, opened: Opening, tracker: Tracker) -> None:
     """Attack the points that `not_attacked` returns, in a Ray session. An MLflow store that fails is reported only."""
-    how_many = sweep.recipe.attacks.references
+    how_many, progress = sweep.recipe.attacks.references, opened.progress
     for point in not_attacked(sweep):
         target, before = of_point(sweep, point, tracker.uri), tracker.failures
-        found = attack_in_session(target, prepared, how_many, "sgd", progress.console, tracker)
+        found = attack_in_session(target, opened, how_many, "sgd", tracker)
         best = next(one for one in found["attacks"] if one["name"] == found["strongest"])
         progress.say(f"attacked trial {point.name}: strongest {best['name']}, AUC {best['auc']:.3f}")
         if tracker.failures > before:
@@ -198,15 +188,13 @@ def _keep(
     target: Target, document: dict[str, Any], results: list[AttackResult], tracker: Tracker | None = None
 ) -> None:
     curves = {result.name: {"fpr": result.fpr, "tpr": result.tpr} for result in results}
-    with atomic_write(target.folder / "attacks.json") as partial:
-        partial.write_text(json.dumps(document | {"curves": curves}, indent=1))
+    write_json(target.folder / "attacks.json", document | {"curves": curves})
     page = target.folder / "attacks.html"
     write_attack_page(document, results, page)
     if target.run_id is None:
         return
     if tracker is None:
-        artifacts = target.sweep.folder.parent / "mlflow-artifacts"
-        tracker = Tracker(target.tracking_uri, target.experiment, artifacts, new=False)
+        tracker = Tracker(target.tracking_uri, target.experiment, target.place.artifacts, new=False)
     metrics = {
         f"attack_{result.name}_{figure}": getattr(result, figure)
         for result in results

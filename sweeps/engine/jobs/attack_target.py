@@ -14,7 +14,7 @@ from sweeps.config.loading import load_config
 from sweeps.config.parts import ResourcesSpec
 from sweeps.results.recommendation import picked_spec
 from sweeps.store.records import Point
-from sweeps.store.storage import default_tracking_uri
+from sweeps.store.storage import Place, default_tracking_uri
 from sweeps.store.sweep import Sweep, all_sweeps
 from sweeps.text.paths import as_path
 from sweeps.tracking.store import check_store, refusal
@@ -30,7 +30,7 @@ class Target:
     folder: Path
     """Folder of `model.pt` and `ledger.json`."""
     spec: TrialSpec
-    sweep: Sweep
+    place: Place
     run_id: str | None
     tracking_uri: str
     experiment: str
@@ -60,7 +60,7 @@ def find_target(run: str, storage: Path, tracking_uri: str | None) -> Target:
     for folder in places:
         # A trial's folder has a config.yaml, too, but no cache beside it.
         if (folder / "config.yaml").is_file() and (folder.parent / "cache").is_dir():
-            return _of_training(Sweep(folder.parent, folder.name), None, tracking_uri)
+            return _of_training(Place(folder.parent, folder.name), None, tracking_uri)
     name, _, which = run.partition("/")
     if which:
         return _of_sweep(Sweep.existing(storage, name), which, tracking_uri)
@@ -117,7 +117,7 @@ def of_point(sweep: Sweep, point: Point, tracking_uri: str | None = None) -> Tar
             name=f"{sweep.name}/{point.name}",
             folder=point.folder,
             spec=point.spec,
-            sweep=sweep,
+            place=sweep,
             run_id=point.run_id,
             tracking_uri=tracking_uri or record.tracking_uri,
             experiment=record.recipe,
@@ -129,9 +129,9 @@ def of_point(sweep: Sweep, point: Point, tracking_uri: str | None = None) -> Tar
     )
 
 
-def _of_training(place: Sweep, run_id: str | None, tracking_uri: str | None) -> Target:
+def _of_training(place: Place, run_id: str | None, tracking_uri: str | None) -> Target:
     spec = load_config(place.folder / "config.yaml", [])
-    uri = tracking_uri or default_tracking_uri(place.folder.parent)
+    uri = tracking_uri or default_tracking_uri(place.storage)
     run_id = run_id or _run_of_training(place.name, uri)
     return _with_model(
         Target(place.name, place.folder, spec, place, run_id, uri, "train", ResourcesSpec(), spec.training.epochs)
@@ -157,13 +157,13 @@ def trained_on(model: Path) -> str | None:
     return found
 
 
-def _training_of_run(run: str, storage: Path, tracking_uri: str | None) -> Sweep | None:
+def _training_of_run(run: str, storage: Path, tracking_uri: str | None) -> Place | None:
     """Return the training that an MLflow run tracked, or None if there is none here."""
     if tracking_uri is None and not (storage / "mlflow.db").is_file():
         return None  # a query would create the store
     uri = check_store(tracking_uri or default_tracking_uri(storage))
     try:
-        place = Sweep(storage, MlflowClient(tracking_uri=uri).get_run(run).data.tags.get("sweep", ""))
+        place = Place(storage, MlflowClient(tracking_uri=uri).get_run(run).data.tags.get("sweep", ""))
     except (MlflowException, UserError):  # there is no such run, or it is not a training in this folder
         return None
     except Exception as error:  # MLflow, its plugins and database drivers have no common error

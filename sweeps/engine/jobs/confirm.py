@@ -1,4 +1,4 @@
-"""`edp-sweep confirm`: train the front again with new seeds, to tell configurations from luck.
+"""Trainings of the front with new seeds, to tell configurations from luck.
 
 Weights, data order, dropout and noise are drawn anew; the split stays, so the test utterances are the same. The means
 leave out the sweep's own figures: the front was chosen by those of the validation split, so they are too good on
@@ -7,7 +7,7 @@ average.
 
 from __future__ import annotations
 
-import json
+import functools
 import math
 from contextlib import ExitStack, suppress
 from datetime import timedelta
@@ -18,31 +18,24 @@ from edp.spec import UserError
 from sweeps.config.loading import write_yaml
 from sweeps.config.spending import of_training
 from sweeps.engine.finish import tell_total
-from sweeps.engine.prepare import encode_missing, ensure_attack, num_privacy_units, open_corpora
+from sweeps.engine.opening import Opening, Training
 from sweeps.engine.progress import Progress
-from sweeps.engine.recorder import Recorder
-from sweeps.engine.resources import placement
-from sweeps.engine.session import ray_session, side_by_side, worker_group
-from sweeps.engine.watch import stall_reporter
+from sweeps.engine.session import side_by_side, worker_group
 from sweeps.results.confirmed import over_seeds, seed_folder
 from sweeps.results.recommendation import picked_spec
 from sweeps.results.snapshot import Snapshot
 from sweeps.store.lock import driver_lock
-from sweeps.store.picks import heading_of
-from sweeps.store.prepared import Prepared
+from sweeps.store.picks import RESULT, heading_of
 from sweeps.store.records import ConfirmedRun, Point
 from sweeps.store.sweep import Sweep
 from sweeps.text.figures import labels_field, measured
 from sweeps.text.signals import going_on_with
 from sweeps.tracking.job_run import JobRun, corpus_inputs, open_job
 from sweeps.tracking.run_tags import environment_tags, flat, trial_tags
-from sweeps.tracking.tracker import Figures, Tracker
+from sweeps.tracking.tracker import Figures, Tracker, tracker_of
 from trainables.config import TrialSpec
-from trainables.records.epochs import read_ledger
-from trainables.records.files import atomic_write, read_json
-from trainables.records.job import TrialError, TrialJob, TrialStopped
-from trainables.records.pareto import Metrics
-from trainables.workers.client import OnEpoch
+from trainables.records.files import read_json, write_json
+from trainables.records.job import TrialError, TrialStopped
 
 
 def confirm(
@@ -83,16 +76,16 @@ def confirm(
 
 def _confirmed(sweep: Sweep, chosen: list[Point], seeds: int, progress: Progress, uri: str) -> dict[str, Any]:
     """Train the points' missing seeds, write means and ε to MLflow, and return the document."""
-    record, recipe = sweep.record, sweep.recipe
+    recipe = sweep.recipe
     jobs = [
         (point, _seeded(picked_spec(point), recipe.training.seed + k), seed_folder(sweep, point, k))
         for point in chosen
         for k in range(1, seeds + 1)
     ]
-    missing = [job for job in jobs if not (job[2] / "result.json").is_file()]
+    missing = [job for job in jobs if not (job[2] / RESULT).is_file()]
     what = f"trial {chosen[0].name}" if len(chosen) == 1 else f"{len(chosen)} points of the front"
     progress.say(f"{what}, {seeds} seeds: {len(missing)} of {len(jobs)} trainings to do{_estimate(missing)}")
-    tracker = Tracker(uri, record.recipe, sweep.folder.parent / "mlflow-artifacts", progress.say, new=False)
+    tracker = tracker_of(sweep, uri, progress.say)
     try:
         failures = _train(sweep, missing, tracker, progress) if missing else []
     except BaseException:
@@ -101,9 +94,9 @@ def _confirmed(sweep: Sweep, chosen: list[Point], seeds: int, progress: Progress
             tell_total(sweep, tracker)
         raise
     done = [
-        read_json(folder / "result.json", ConfirmedRun).model_dump() | {"point": point.name}
+        read_json(folder / RESULT, ConfirmedRun).model_dump() | {"point": point.name}
         for point, _, folder in jobs
-        if (folder / "result.json").is_file()
+        if (folder / RESULT).is_file()
     ]
     if not done:
         raise TrialError(f"nothing could be trained: {failures[-1] if failures else 'no result'}")
@@ -141,49 +134,45 @@ def _seeded(spec: TrialSpec, seed: int) -> TrialSpec:
 def _train(sweep: Sweep, jobs: list[tuple[Point, TrialSpec, Path]], tracker: Tracker, progress: Progress) -> list[str]:
     """Run the trainings, as many at once as the cluster holds, and return the reasons of those that failed."""
     recipe = sweep.recipe
-    base = recipe.baseline()
-    prepared, corpora = open_corpora(base, sweep.cache, sweep.folder, progress.say)
-    recorder, units = Recorder(sweep.folder, base, progress.say), num_privacy_units(base, prepared, corpora)
-    costs = [of_training(spec, units) for _, spec, _ in jobs]
-    recorder.check(costs, f"{len(jobs)} trainings of confirm", [folder for _, _, folder in jobs])
-    with ray_session(sweep.log, progress.say):
-        placed = placement(recipe.training, recipe.resources, recipe.search.model_copy(update={"concurrency": "auto"}))
-        progress.say(f"{placed.line}; Ray's log: {sweep.log}")
-        encode_missing(base, prepared, corpora, progress.say, [spec for _, spec, _ in jobs])
+    opened = Opening(sweep, recipe.baseline(), progress)
+    costs = [of_training(spec, opened.units) for _, spec, _ in jobs]
+    opened.recorder.check(costs, f"{len(jobs)} trainings of confirm", [folder for _, _, folder in jobs])
+    with opened.on_ray():
+        search = recipe.search.model_copy(update={"concurrency": "auto"})
+        placed = opened.fit(f"confirming {sweep.name}", recipe.training, recipe.resources, search)
+        opened.encode([spec for _, spec, _ in jobs])
         with (
-            _between(tracker, sweep, base, prepared) as between,
+            _between(tracker, sweep, opened) as between,
             worker_group(sweep, placed, recipe.resources, progress) as workers,
-            stall_reporter(progress, placed.group),
             ExitStack() as stack,
         ):
-            ensure_attack(base, prepared, sweep.folder / "shadow", workers.run, progress.epoch)
+            opened.teach(workers.run)
             progress.expect(len(jobs), 0, max(spec.training.epochs for _, spec, _ in jobs))
             shown = stack.enter_context(progress)
 
             def train(place: int) -> str | None:
                 """Run one training, and return why it failed; None if it did not."""
                 point, spec, folder = jobs[place]
-                shown.trial(place, "running", point.params, called=f"{point.name}, seed {spec.training.seed}")
-                job = TrialJob(spec, prepared.corpus, folder, prepared.attack, prepared.coins)
-                part = f"confirm {point.name}, seed {spec.training.seed}"
-                if (why := recorder.begin("confirm", spec, units=units, folder=folder, part=part)) is not None:
-                    shown.trial(place, "failed", reason=why)
-                    return why
+                called = f"{point.name}, seed {spec.training.seed}"
+                shown.trial(place, "running", point.params, called=called)
+                open_run = functools.partial(_open_run, tracker, sweep, point, spec, folder, between.run_id)
+                part = f"confirm {called}"
+                training = Training("confirm", spec, folder, open_run, part, artifacts=("ledger.json",))
                 try:
-                    with _open(tracker, sweep, point, spec, folder, between.run_id) as tracked:
-                        result = workers.run(job, _show(progress, tracked, place))
-                        tracked.close(spec, folder, result, artifacts=("ledger.json",))
+                    opened.begin(training)
+                except UserError as refusal:
+                    shown.trial(place, "failed", reason=str(refusal))
+                    return str(refusal)
+                try:
+                    result, tracked = opened.run(training, workers.run, functools.partial(shown.trial_epoch, place))
                 except TrialStopped:
                     raise
                 except TrialError as error:
-                    recorder.end(folder, read_ledger(folder))
                     shown.trial(place, "failed", reason=str(error))
-                    return f"trial {point.name}, seed {spec.training.seed}: {error}"
-                recorder.end(folder, result.ledger)
+                    return f"trial {called}: {error}"
                 shown.trial(place, "complete", metrics=result.metrics)
-                found = {"seed": spec.training.seed, "run_id": tracked.run_id, "metrics": result.metrics}
-                with atomic_write(folder / "result.json") as partial:
-                    partial.write_text(json.dumps(found, indent=1))
+                found = ConfirmedRun(seed=spec.training.seed, run_id=tracked.run_id, metrics=result.metrics)
+                write_json(folder / RESULT, found)
                 return None
 
             with side_by_side(workers.at_once()) as threads:
@@ -192,12 +181,12 @@ def _train(sweep: Sweep, jobs: list[tuple[Point, TrialSpec, Path]], tracker: Tra
     return failures
 
 
-def _between(tracker: Tracker, sweep: Sweep, base: TrialSpec, prepared: Prepared) -> JobRun:
+def _between(tracker: Tracker, sweep: Sweep, opened: Opening) -> JobRun:
     """Open the parent run of the trainings: that of an earlier call, or a new one.
 
     They are not children of the sweep's own run, so that these stay its trials.
     """
-    name = f"{sweep.name} confirm"
+    name, at = f"{sweep.name} confirm", opened.prepared
     return open_job(
         tracker,
         name,
@@ -206,22 +195,12 @@ def _between(tracker: Tracker, sweep: Sweep, base: TrialSpec, prepared: Prepared
         parent=sweep.record.run_id,
         note=f"The front of {sweep.name}, trained again with new seeds, to tell its configurations from luck. "
         "Means and intervals are the metrics `confirmed_…` of the trials' own runs.",
-        inputs=corpus_inputs(base, prepared.corpus, prepared.shadow, sweep),
+        inputs=corpus_inputs(opened.spec, at.corpus, at.shadow, sweep),
         run_id=tracker.find(sweep.record.run_id, name),
     )
 
 
-def _show(progress: Progress, tracked: JobRun, place: int) -> OnEpoch:
-    """Return a function that shows and tracks the epochs of the training in row `place`."""
-
-    def on_epoch(epoch: int, metrics: Metrics) -> None:
-        progress.trial_epoch(place, epoch, metrics)
-        tracked.epoch(epoch, metrics)
-
-    return on_epoch
-
-
-def _open(tracker: Tracker, sweep: Sweep, point: Point, spec: TrialSpec, folder: Path, above: str | None) -> JobRun:
+def _open_run(tracker: Tracker, sweep: Sweep, point: Point, spec: TrialSpec, folder: Path, above: str | None) -> JobRun:
     """Write the configuration of a training, and open its run below `above`."""
     heading = heading_of(sweep.name, point.trial, point.epoch, point.run_id)
     write_yaml(spec, folder / "config.yaml", f"{heading} Trains with: edp-sweep train config.yaml")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from pathlib import Path
 from typing import Any
@@ -22,17 +21,18 @@ from sweeps.engine.progress import Progress
 from sweeps.engine.recorder import Recorder
 from sweeps.results.headline import covers, private_configuration
 from sweeps.store.lock import is_free
-from sweeps.store.picks import heading_of
+from sweeps.store.picks import RESULT, Trained, heading_of, read_trained
 from sweeps.store.plans import Plan, Release, plan_of, released
 from sweeps.store.records import Point
+from sweeps.store.storage import Place
 from sweeps.store.sweep import Sweep
 from sweeps.text.errors import one_line
 from sweeps.text.figures import epsilon_text, labels_field, measured
 from sweeps.text.paths import check_name, folder_name
 from sweeps.text.signals import going_on_with
-from sweeps.tracking.tracker import Tracker
+from sweeps.tracking.tracker import tracker_of
 from trainables.config import TrialSpec
-from trainables.records.files import atomic_write, digest, read_json_if_any
+from trainables.records.files import digest, read_json
 
 
 def run_proxy(
@@ -64,7 +64,8 @@ def run_proxy(
     name = check_name("name", name or folder_name(stem))
     plan, settings = _plan(recipe, progress), [*overrides, *_search_settings(recipe)]
     if is_free(storage / name):  # the search itself reads the proxy corpus alone
-        _check_budget(recipe, plan.units, storage / name, progress)
+        recorder = Recorder(storage / name, recipe.baseline(), progress.say)
+        recorder.check([of_training(at_target(recipe, plan.units), plan.units)], f"plan {name}")
     sweep = searched(Sweep(storage, name), recipe_name, settings, tracking_uri, progress, part_of, plan)
     if plan_of(sweep) != plan:  # the search is the same for another private corpus
         raise _other_settings(sweep)
@@ -98,16 +99,6 @@ def _search_settings(recipe: Recipe) -> list[str]:
     return [*by_ser, "search.keep_epochs=1", "search.plan=null", corpus, "search.proxy=null"]
 
 
-def _check_budget(recipe: Recipe, units: int, folder: Path, progress: Progress) -> None:
-    """Raise if the account of the private corpus would pass its budget with one training at `edp.epsilon`.
-
-    Raises:
-        UserError: with the account, the cost and the budget.
-    """
-    recorder = Recorder(folder, recipe.baseline(), progress.say)
-    recorder.check([of_training(at_target(recipe, units), units)], f"plan {folder.name}")
-
-
 def release_chosen(
     sweep: Sweep, plan: Plan, tracking_uri: str | None, progress: Progress, part_of: str | None = None
 ) -> dict[str, Any]:
@@ -129,7 +120,7 @@ def release_chosen(
     with going_on_with(part_of or sweep.command("resume")):
         made = release(spec, sweep, f"{sweep.name}-release", tracking_uri, progress, heading)
     if before is None or before.run_id != made["run_id"]:
-        folder = sweep.folder.parent / Path(made["output"]).name
+        folder = Path(made["output"])
         Release(
             trial=point.trial,
             params=point.params | {"z0": spec.edp.z0, "training.epochs": spec.training.epochs},
@@ -139,8 +130,7 @@ def release_chosen(
             folder=folder.name,
             digests={name: digest(folder / name) for name in ("model.pt", "ledger.json")},
         ).write(sweep.folder)
-        uri = tracking_uri or sweep.record.tracking_uri
-        tell_total(sweep, Tracker(uri, sweep.record.recipe, sweep.folder.parent / "mlflow-artifacts", new=False))
+        tell_total(sweep, tracker_of(sweep, tracking_uri))
     about = {
         "plan": "proxy",
         "covers": covers(sweep),
@@ -164,19 +154,15 @@ def release(
     Raises:
         UserError: if a training of this name has other settings.
     """
-    config, result = sweep.folder / f"{name}.yaml", sweep.folder / f"{name}.json"
+    config, made = sweep.folder / f"{name}.yaml", Place(sweep.storage, f"train-{name}")
     if config.exists() and load_config(config, []) != spec:
         raise UserError(f"name: {config} was released with other settings; allowed: another --name or --storage")
     write_yaml(spec, config, heading)
-    release = read_json_if_any(result, dict[str, Any])
-    if release is None:
-        release = train(
-            config, [], storage=sweep.folder.parent, tracking_uri=tracking_uri, progress=progress, name=name
-        )
-        with atomic_write(result) as partial:
-            partial.write_text(json.dumps(release))
-    found = {"output": release["output"], "run_id": release["run_id"], **measured(release["metrics"])}
-    return found | {"epsilon": release["metrics"]["epsilon"]}
+    if read_trained(made.folder) is None:
+        train(config, [], storage=sweep.storage, tracking_uri=tracking_uri, progress=progress, name=name)
+    result = read_json(made.folder / RESULT, Trained)
+    about = {"output": str(made.folder), "run_id": result.run_id, "epsilon": result.metrics["epsilon"]}
+    return about | measured(result.metrics)
 
 
 def searched(

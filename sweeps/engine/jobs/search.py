@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 
@@ -17,25 +18,22 @@ from sweeps.config.loading import load_recipe
 from sweeps.config.recipe import Recipe
 from sweeps.config.space import bound_combinations
 from sweeps.config.spending import of_trials
-from sweeps.config.target_epsilon import check_batches
 from sweeps.engine.address import check_address, ray_address
-from sweeps.engine.capacity import check_memory
 from sweeps.engine.finish import finish
 from sweeps.engine.jobs.attack import attack_front, not_attacked
 from sweeps.engine.last_words import spoken_for
-from sweeps.engine.prepare import check_encoders, encode_missing, ensure_attack, num_privacy_units, open_corpora
+from sweeps.engine.opening import Opening, Training
+from sweeps.engine.placement import Placement
+from sweeps.engine.prepare import RunJob, blamed_on
 from sweeps.engine.progress import Progress
-from sweeps.engine.recorder import Recorder
-from sweeps.engine.resources import Placement, placement
 from sweeps.engine.schema_only import has_text, keep_schema_only
-from sweeps.engine.session import interruptible, ray_session, stopping_jobs, worker_group
+from sweeps.engine.session import interruptible, stopping_jobs, worker_group
 from sweeps.engine.study import sampler
-from sweeps.engine.trials import run_baseline, run_trials
-from sweeps.engine.watch import leave, ray_liveness, stall_reporter, stop_requests
+from sweeps.engine.trials import run_trials
+from sweeps.engine.watch import leave, ray_liveness, stop_requests
 from sweeps.store.corpora import keep_corpora
 from sweeps.store.lock import claimed, driver_lock
 from sweeps.store.plans import Plan, plan_of, released
-from sweeps.store.prepared import Prepared
 from sweeps.store.records import SweepRecord
 from sweeps.store.settings import digests_of
 from sweeps.store.storage import chosen_tracking_uri
@@ -44,16 +42,15 @@ from sweeps.store.sweep import Sweep
 from sweeps.text.paths import check_name
 from sweeps.text.secrets import redacted
 from sweeps.text.signals import BY_CTRL_C, SweepStopped, exit_code, how_to_go_on, stopped_by
-from sweeps.tracking.job_run import corpus_inputs
+from sweeps.tracking.job_run import JobRun, corpus_inputs, open_baseline_run
 from sweeps.tracking.run_note import first_note, trials_view
 from sweeps.tracking.run_tags import environment_tags, flat
 from sweeps.tracking.store import check_store, wrong_store
-from sweeps.tracking.tracker import Figures, Tracker
+from sweeps.tracking.tracker import Figures, Tracker, tracker_of
 from trainables.config import TrialSpec
 from trainables.corpora import load_corpus
 from trainables.corpora.load import check_private
 from trainables.corpora.overlap import check_public
-from trainables.corpora.types import Splits
 from trainables.records.files import cause_of, disk_full
 from trainables.records.job import TrialStopped
 from trainables.workers.client import death_in
@@ -105,43 +102,20 @@ def start_sweep(
             study_storage(recipe.search.study)
         sampler(recipe.search)  # a class from elsewhere may be missing
         trials = list(bound_trials(recipe))
-        check_encoders(trials)
-        check_memory(trials, recipe.training.workers)
-        progress.step("reading the corpora")
-        prepared, corpora = open_corpora(recipe.baseline(), sweep.cache, sweep.folder, progress.say)
+        opened = Opening(sweep, recipe.baseline(), progress, trials=trials)
         if recipe.search.proxy is not None:  # this sweep does not read it, but `search.plan: proxy` would
-            own = corpora.get(prepared.corpus) or load_corpus(recipe.corpus)
+            own = opened.read.get(opened.prepared.corpus) or load_corpus(recipe.corpus)
             check_public(recipe.corpus, own, {"search.proxy": recipe.search.proxy})
-        units = num_privacy_units(recipe.baseline(), prepared, corpora)
-        check_batches(trials, units)
         wanted = trials_that_run(recipe, recipe.search.trials, progress.say)
-        _check_budget(sweep, recipe, units, wanted, [], progress)
-        progress.step("starting Ray")
-        with _ray(sweep, progress):
+        # Without a target ε the cost of a trial is not known, and the driver checks each trial.
+        opened.recorder.check(of_trials(recipe, opened.units, wanted) or [], f"sweep {sweep.name}")
+        with opened.on_ray():
+            placed = opened.fit(f"sweep {sweep.name}", recipe.training, recipe.resources, recipe.search)
             progress.step("opening MLflow's store")
-            placed = placement(recipe.training, recipe.resources, recipe.search)
-            tracker = Tracker(uri, stem, storage / "mlflow-artifacts", progress.say)
-            progress.say(f"sweep {sweep.name}: {placed.line}; Ray's log: {sweep.log}")
+            tracker = Tracker(uri, stem, sweep.artifacts, progress.say)
             _begin(tracker, sweep, stem, recipe, plan, wanted)
-            run_to_end(sweep, recipe, prepared, corpora, placed, tracker, progress, part_of or sweep.command("resume"))
+            run_to_end(sweep, opened, placed, tracker, part_of or sweep.command("resume"))
     return sweep
-
-
-def _check_budget(
-    sweep: Sweep, recipe: Recipe, units: int, trials: int, going_on: list[Path], progress: Progress
-) -> None:
-    """Raise if the account of the corpus would pass its budget with so many more trials.
-
-    Without a target ε their cost is not known, and the driver checks each trial.
-
-    Args:
-        going_on: folders of those of them that have begun.
-
-    Raises:
-        UserError: with the account, the cost and the budget.
-    """
-    recorder = Recorder(sweep.folder, recipe.baseline(), progress.say)
-    recorder.check(of_trials(recipe, units, trials) or [], f"sweep {sweep.name}", going_on)
 
 
 def _begin(tracker: Tracker, sweep: Sweep, recipe_name: str, recipe: Recipe, plan: Plan | None, wanted: int) -> None:
@@ -232,8 +206,7 @@ def resume_sweep(
         record, recipe = sweep.record, sweep.recipe
         sweep.restore()  # raises if the study has lost trials, which would otherwise run again
         uri = check_store(tracking_uri) if tracking_uri is not None else record.tracking_uri
-        artifacts = sweep.folder.parent / "mlflow-artifacts"
-        tracker = Tracker(uri, record.recipe, artifacts, progress.say, new=tracking_uri is None)
+        tracker = tracker_of(sweep, uri, progress.say, new=tracking_uri is None)
         if not tracker.holds(record.run_id):
             if tracking_uri is not None:
                 raise wrong_store(uri, f"holds no run {record.run_id}")
@@ -243,46 +216,35 @@ def resume_sweep(
         moved = {"tracking_uri": redacted(uri)}  # saved only after all checks, so that a refusal changes nothing
         wanted = record.wanted
         if more:
-            _check_open(sweep)
+            if released(sweep, plan_of(sweep)) is not None:
+                raise UserError(
+                    f"trials: {sweep.name} may have no more: its model was chosen among them and released; "
+                    "start another"
+                )
+            if (sweep.folder / f"{sweep.name}-release.yaml").exists():
+                raise UserError(
+                    f"trials: {sweep.name} may have no more: its model was chosen among them, and its release has "
+                    f"begun; allowed: {sweep.command('resume')}, which goes on with it"
+                )
             wanted = trials_that_run(recipe, record.wanted + more, progress.say, already=record.wanted)
         if record.state == "finished" and not more:
             sweep.update(**moved)
-            attack_rest(sweep, recipe, tracker, progress)
+            attack_rest(sweep, tracker, progress)
             finish(sweep, recipe, tracker, record.state, progress)  # no trial is left to run, but MLflow may lack some
             return sweep
         check_address(ray_address())
-        progress.step("reading the corpora")
-        prepared, corpora = open_corpora(recipe.baseline(), sweep.cache, sweep.folder, progress.say)
+        opened = Opening(sweep, recipe.baseline(), progress)
         before = sweep.trials()
         ended = sum(trial.state not in ("refused", "running", "interrupted") for trial in before)
         going_on = [sweep.trial_folder(one.number) for one in before if one.state in ("running", "interrupted")]
-        units = num_privacy_units(recipe.baseline(), prepared, corpora)
-        _check_budget(sweep, recipe, units, max(0, wanted - ended), going_on, progress)
-        progress.step("starting Ray")
-        with _ray(sweep, progress):
-            placed = placement(recipe.training, recipe.resources, recipe.search)
-            progress.say(f"sweep {sweep.name}: {placed.line}; Ray's log: {sweep.log}")
+        cost = of_trials(recipe, opened.units, max(0, wanted - ended))
+        opened.recorder.check(cost or [], f"sweep {sweep.name}", going_on)
+        with opened.on_ray():
+            placed = opened.fit(f"sweep {sweep.name}", recipe.training, recipe.resources, recipe.search)
             sweep.update(state="running", pid=os.getpid(), error=None, end_due=True, wanted=wanted, **moved)
             tracker.reopen(record.run_id)
-            run_to_end(sweep, recipe, prepared, corpora, placed, tracker, progress, part_of or sweep.command("resume"))
+            run_to_end(sweep, opened, placed, tracker, part_of or sweep.command("resume"))
     return sweep
-
-
-def _check_open(sweep: Sweep) -> None:
-    """Raise if more trials would change what the sweep has already given away.
-
-    Raises:
-        UserError: with the reason.
-    """
-    if released(sweep, plan_of(sweep)) is not None:
-        raise UserError(
-            f"trials: {sweep.name} may have no more: its model was chosen among them and released; start another"
-        )
-    if (sweep.folder / f"{sweep.name}-release.yaml").exists():
-        raise UserError(
-            f"trials: {sweep.name} may have no more: its model was chosen among them, and its release has begun; "
-            f"allowed: {sweep.command('resume')}, which goes on with it"
-        )
 
 
 def bound_trials(recipe: Recipe) -> Iterator[TrialSpec]:
@@ -292,25 +254,7 @@ def bound_trials(recipe: Recipe) -> Iterator[TrialSpec]:
             yield recipe.trial(params)
 
 
-@contextmanager
-def _ray(sweep: Sweep, progress: Progress) -> Iterator[None]:
-    """Connect to Ray, or start it, with last words for a process that Ray ends meanwhile."""
-    again = "this process ended while Ray started; type the command again"
-    with spoken_for(again, progress.console) as hush, ray_session(sweep.log, progress.say):
-        hush()
-        yield
-
-
-def run_to_end(
-    sweep: Sweep,
-    recipe: Recipe,
-    prepared: Prepared,
-    corpora: dict[Path, Splits],
-    placed: Placement,
-    tracker: Tracker,
-    progress: Progress,
-    command: str,
-) -> None:
+def run_to_end(sweep: Sweep, opened: Opening, placed: Placement, tracker: Tracker, command: str) -> None:
     """Train shadow model, baseline and trials, attack the front if the recipe asks for it, and record the end.
 
     Args:
@@ -320,11 +264,12 @@ def run_to_end(
         TrialError: if the shadow model or the baseline cannot be trained.
         SweepStopped: if the sweep was stopped.
     """
+    recipe, progress = sweep.recipe, opened.progress
     state, error, how = "failed", None, how_to_go_on(command)
 
     def farewell(what: str) -> None:
         progress.close()
-        _finish(sweep, recipe, tracker, "stopped", what, progress)
+        _finish(sweep, tracker, "stopped", what, progress)
 
     def last_words(what: str) -> None:
         hush()
@@ -337,34 +282,31 @@ def run_to_end(
         with (
             spoken_for(f"the sweep's process was ended from outside, or by Ray; {how}", progress.console) as hush,
             ray_liveness(farewell, last_words),
-            stall_reporter(progress, placed.group),
             stop_requests(sweep.folder),
             interruptible(),
         ):
-            base = recipe.baseline()
             progress.expect(sweep.record.wanted, 0, recipe.training.epochs)
-            progress.step("encoding the corpora")
-            encode_missing(base, prepared, corpora, progress.say, bound_trials(recipe))
-            tracker.inputs(sweep.record.run_id, corpus_inputs(base, prepared.corpus, prepared.shadow, sweep))
+            opened.encode(bound_trials(recipe))
+            inputs = corpus_inputs(opened.spec, opened.prepared.corpus, opened.prepared.shadow, sweep)
+            tracker.inputs(sweep.record.run_id, inputs)
             with (
                 worker_group(sweep, placed, recipe.resources, progress) as workers,
                 stopping_jobs(workers.stop_signal, progress.say, how, give_up),
             ):
-                progress.step("training the shadow model")
-                ensure_attack(base, prepared, sweep.folder / "shadow", workers.run, progress.epoch)
+                opened.teach(workers.run)
                 if sweep.record.baseline is None:
                     progress.step("training the SGD baseline")
-                    run_baseline(sweep, base, prepared, workers.run, tracker, progress)
-                if sweep.record.schema_only is None and has_text(prepared):
+                    run_baseline(sweep, opened, workers.run, tracker)
+                if sweep.record.schema_only is None and has_text(opened.prepared):
                     progress.step("measuring what the schema says alone")
-                    keep_schema_only(sweep, base, prepared, tracker, progress)
+                    keep_schema_only(sweep, opened.spec, opened.prepared, tracker)
                 progress.step("running trials")
-                run_trials(sweep, recipe, prepared, placed, workers, tracker, progress)
+                run_trials(sweep, opened, placed, workers, tracker)
                 progress.step("ending the workers")
             state = "finished"
             if recipe.attacks.at_end:
                 progress.step("attacking the front")
-                attack_front(sweep, prepared, tracker, progress)
+                attack_front(sweep, opened, tracker)
     except KeyboardInterrupt as interrupt:
         state = "stopped"
         raise SweepStopped(stopped_by(interrupt), how) from None
@@ -381,26 +323,49 @@ def run_to_end(
             raise SweepStopped(error, how) from None
         raise
     finally:
-        _finish(sweep, recipe, tracker, state, error, progress)
+        _finish(sweep, tracker, state, error, progress)
 
 
-def attack_rest(sweep: Sweep, recipe: Recipe, tracker: Tracker, progress: Progress) -> None:
+def run_baseline(sweep: Sweep, opened: Opening, run: RunJob, tracker: Tracker) -> None:
+    """Train plain SGD on the sweep's corpus, or continue it, and keep its metrics in the sweep's record.
+
+    The front is compared with it. Its MLflow run is a child of the sweep's run.
+
+    Raises:
+        TrialError: if the training fails.
+    """
+    spec, at = opened.spec, opened.prepared
+
+    def open_run() -> JobRun:
+        tracked = open_baseline_run(sweep, spec, tracker, corpus_inputs(spec, at.corpus, at.shadow, sweep))
+        sweep.update(baseline_run_id=tracked.run_id)
+        return tracked
+
+    training = Training("baseline", spec, sweep.folder / "baseline", open_run, part="baseline")
+    opened.begin(training)
+    show = functools.partial(opened.progress.epoch, "SGD baseline", spec.training.epochs)
+    with blamed_on("SGD baseline"):
+        result, tracked = opened.run(training, run, show)
+    sweep.update(baseline={"run_id": tracked.run_id, **result.metrics}, baseline_tracked=tracked.whole)
+    tracker.log(sweep.record.run_id, Figures({f"baseline_{k}": v for k, v in result.metrics.items()}))
+
+
+def attack_rest(sweep: Sweep, tracker: Tracker, progress: Progress) -> None:
     """Attack the points of a finished sweep's front that have no attack yet, for example because one failed."""
     if not not_attacked(sweep):
         return
-    base = recipe.baseline()
-    prepared, corpora = open_corpora(base, sweep.cache, sweep.folder, progress.say)
-    with ray_session(sweep.log, progress.say):
-        encode_missing(base, prepared, corpora, progress.say, bound_trials(recipe))
-        attack_front(sweep, prepared, tracker, progress)
+    opened = Opening(sweep, sweep.recipe.baseline(), progress)
+    with opened.on_ray():
+        opened.encode(bound_trials(sweep.recipe))
+        attack_front(sweep, opened, tracker)
 
 
-def _finish(sweep: Sweep, recipe: Recipe, tracker: Tracker, state: str, error: str | None, progress: Progress) -> None:
+def _finish(sweep: Sweep, tracker: Tracker, state: str, error: str | None, progress: Progress) -> None:
     """Call `finish`. Leave out what a full disk does not take, and what a stopped sweep's study cannot say now."""
     progress.step("writing the sweep's end")
     try:
         sweep.update(error=redacted(error) if error is not None else None)
-        finish(sweep, recipe, tracker, state, progress)
+        finish(sweep, sweep.recipe, tracker, state, progress)
     except Exception as problem:
         if disk_full(problem) is None and not (state == "stopped" and isinstance(problem, StudyAway)):
             raise

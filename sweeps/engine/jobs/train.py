@@ -1,7 +1,8 @@
-"""`edp-sweep train`: train one configuration as a trial does, and measure it; also for the final model."""
+"""One training of a configuration, as a trial trains it, with its measurements; also that of the final model."""
 
 from __future__ import annotations
 
+import functools
 import math
 from datetime import datetime
 from pathlib import Path
@@ -12,15 +13,10 @@ from sweeps.config.choice import GIVEN, chosen_on, holds_for
 from sweeps.config.loading import load_config, write_yaml
 from sweeps.config.parts import ResourcesSpec, SearchSpec
 from sweeps.config.spending import of_training
-from sweeps.config.target_epsilon import check_batches
-from sweeps.engine.capacity import check_memory
 from sweeps.engine.finish import tell_total
-from sweeps.engine.prepare import check_encoders, encode_missing, ensure_attack, num_privacy_units, open_corpora
+from sweeps.engine.opening import Opening, Training
 from sweeps.engine.progress import Progress
-from sweeps.engine.recorder import Recorder
-from sweeps.engine.resources import Placement, placement
-from sweeps.engine.session import ray_session, worker_group
-from sweeps.engine.watch import stall_reporter
+from sweeps.engine.session import worker_group
 from sweeps.registry.register import Registered, register
 from sweeps.results.snapshot import Snapshot
 from sweeps.store.corpora import keep_corpora
@@ -28,7 +24,7 @@ from sweeps.store.journal import corpus_of, read_journal, same_utterances
 from sweeps.store.lock import claimed
 from sweeps.store.picks import Origin, Trained, now, origin_of, sweep_named_in, write_origin
 from sweeps.store.prepared import Prepared
-from sweeps.store.storage import chosen_tracking_uri
+from sweeps.store.storage import Place, chosen_tracking_uri
 from sweeps.store.sweep import Sweep
 from sweeps.text.figures import delta_remark, labels_field, measured
 from sweeps.text.paths import check_model_name, folder_name
@@ -39,11 +35,7 @@ from sweeps.tracking.store import check_store
 from sweeps.tracking.tracker import Tracker
 from trainables.config import TrialSpec
 from trainables.corpora.load import check_private
-from trainables.corpora.types import Splits
 from trainables.features.encoded_corpus import EncodedCorpus
-from trainables.records.epochs import read_ledger
-from trainables.records.job import TrialError, TrialJob, TrialResult, TrialStopped
-from trainables.records.pareto import Metrics
 
 
 def train(
@@ -80,8 +72,6 @@ def train(
     check_private(spec.corpus)
     if model_name is not None:
         check_model_name(model_name)
-    check_encoders([spec])
-    check_memory([spec], spec.training.workers)
     when = f"{datetime.now():%Y%m%d-%H%M%S-%f}"
     origin = origin_of(config, storage)
     picked_of = sweep_named_in(config)
@@ -90,41 +80,39 @@ def train(
             f"{config} was picked from sweep {picked_of}, which is not in {storage} (--storage): this training is not "
             "counted in its ε"
         )
-    made = Sweep(storage, f"train-{name}") if name else Sweep.new(storage, f"train-{folder_name(config.stem)}-{when}")
+    made = Place(storage, f"train-{name}") if name else Place.new(storage, f"train-{folder_name(config.stem)}-{when}")
     uri = check_store(chosen_tracking_uri(tracking_uri, storage))
-    prepared, corpora = open_corpora(spec, made.cache, made.folder, progress.say)
-    units = num_privacy_units(spec, prepared, corpora, with_valid)
-    if not with_valid:
-        check_batches([spec], units)
     parents = [picked_of] if picked_of is not None and spec.training.method != "sgd" else []
-    recorder = Recorder(made.folder, spec, progress.say, parents=parents, alone=True)
-    recorder.check([of_training(spec, units)], "this training", [made.folder])
+    opened = Opening(made, spec, progress, trials=[spec], with_valid=with_valid, parents=parents, alone=True)
+    opened.recorder.check([of_training(spec, opened.units)], "this training", [made.folder])
     choice = _choice(origin, spec, storage, with_valid)
     if origin is not None and (spec.training.method == "sgd" or not _same_people(origin, spec, storage)):
         if spec.training.method != "sgd":
             progress.say(f"another corpus than that of sweep {origin.sweep}: this training is not counted in its ε")
         origin = None
     trained_on = ("train", "valid") if with_valid else ("train",)
+
+    released = f"final model of {picked_of}" if parents else None
     model = tracker = None
-    progress.step("starting Ray")
     try:
-        with claimed(made.folder, made.name), ray_session(made.log, progress.say):
-            placed = placement(spec.training, ResourcesSpec(), SearchSpec(concurrency=1))
-            tracker = Tracker(uri, "train", storage / "mlflow-artifacts", progress.say)
-            _begin(made, spec, origin, recorder, units)
-            progress.say(f"training {config}: {placed.line}; Ray's log: {made.log}")
-            tags = trial_tags(made.name, spec) | {"role": "train", "trained_on": "+".join(trained_on)}
-            with open_job(tracker, made.name, params=flat(spec.model_dump(mode="json")), tags=tags) as tracked:
-                try:
-                    result = _trained(spec, made, prepared, corpora, placed, tracked, progress, with_valid)
-                except TrialStopped:
-                    raise
-                except TrialError:
-                    recorder.end(made.folder, read_ledger(made.folder))
-                    raise
-                recorder.end(made.folder, result.ledger, f"final model of {picked_of}" if parents else None)
-                tracked.close(spec, made.folder, result)
-            examples = _examples(prepared, with_valid)
+        with claimed(made.folder, made.name), opened.on_ray():
+            placed = opened.fit(f"training {config}", spec.training, ResourcesSpec(), SearchSpec(concurrency=1))
+            tracker = Tracker(uri, "train", made.artifacts, progress.say)
+            open_run = functools.partial(_open_run, tracker, opened, trained_on)
+            training = Training("train", spec, made.folder, open_run, model=released)
+            opened.begin(training)
+            _keep(made.folder, spec, origin)
+            progress.expect(1, 0, spec.training.epochs)
+            opened.encode()
+            examples = _examples(opened.prepared, with_valid)
+            remark = delta_remark(spec.edp.delta, spec.edp.unit, examples)
+            if remark and spec.training.method != "sgd":
+                progress.say(remark)
+            with worker_group(made, placed, ResourcesSpec(), progress) as workers:
+                opened.teach(workers.run)
+                progress.step("training")
+                show = functools.partial(progress.epoch, "training", spec.training.epochs)
+                result, tracked = opened.run(training, workers.run, show)
             Trained(
                 at=now(),
                 run_id=tracked.run_id,
@@ -142,7 +130,7 @@ def train(
                     tracker=tracker,
                     run_id=tracked.run_id,
                     folder=made.folder,
-                    features=prepared.corpus / "features",
+                    features=opened.prepared.corpus / "features",
                     spec=spec,
                     metrics=result.metrics,
                     cost=_cost(origin, storage),
@@ -157,7 +145,7 @@ def train(
     finally:
         # A training that failed or was stopped counts, too: it has taken steps on the private data.
         if origin is not None and tracker is not None:
-            _tell_sweep(origin, made, model, storage, tracker, progress)
+            _tell_sweep(origin, made, model, tracker, progress)
     return {
         **measured(result.metrics),
         "choice": choice,
@@ -170,35 +158,11 @@ def train(
     }
 
 
-def _trained(
-    spec: TrialSpec,
-    made: Sweep,
-    prepared: Prepared,
-    corpora: dict[Path, Splits],
-    placed: Placement,
-    tracked: JobRun,
-    progress: Progress,
-    with_valid: bool,
-) -> TrialResult:
-    """Encode the corpora that are not encoded yet, and train."""
-    progress.expect(1, 0, spec.training.epochs)
-    progress.step("encoding the corpora")
-    encode_missing(spec, prepared, corpora, progress.say)
-    remark = delta_remark(spec.edp.delta, spec.edp.unit, _examples(prepared, with_valid))
-    if remark and spec.training.method != "sgd":
-        progress.say(remark)
-    tracked.tracker.inputs(tracked.run_id, corpus_inputs(spec, prepared.corpus, prepared.shadow))
-
-    def on_epoch(epoch: int, metrics: Metrics) -> None:
-        progress.epoch("training", spec.training.epochs, epoch, metrics)
-        tracked.epoch(epoch, metrics)
-
-    job = TrialJob(spec, prepared.corpus, made.folder, prepared.attack, prepared.coins, with_valid)
-    with worker_group(made, placed, ResourcesSpec(), progress) as workers, stall_reporter(progress, placed.group):
-        progress.step("training the shadow model")
-        ensure_attack(spec, prepared, made.folder / "shadow", workers.run, progress.epoch)
-        progress.step("training")
-        return workers.run(job, on_epoch)
+def _open_run(tracker: Tracker, opened: Opening, trained_on: tuple[str, ...]) -> JobRun:
+    name, spec, at = opened.place.name, opened.spec, opened.prepared
+    tags = trial_tags(name, spec) | {"role": "train", "trained_on": "+".join(trained_on)}
+    inputs = corpus_inputs(spec, at.corpus, at.shadow)
+    return open_job(tracker, name, params=flat(spec.model_dump(mode="json")), tags=tags, inputs=inputs)
 
 
 def _examples(prepared: Prepared, with_valid: bool) -> int:
@@ -207,29 +171,21 @@ def _examples(prepared: Prepared, with_valid: bool) -> int:
     return corpus.size("train") + (len(corpus.known("valid")) if with_valid else 0)
 
 
-def _begin(made: Sweep, spec: TrialSpec, origin: Origin | None, recorder: Recorder, units: int) -> None:
-    """Write the files that the folder has before the training begins, and its begin in the account.
-
-    Raises:
-        UserError: if another process has spent the corpus' budget since it was checked.
-    """
-    if (why := recorder.begin("train", spec, units=units, folder=made.folder)) is not None:
-        raise UserError(why)
-    if not (made.folder / "config.yaml").exists():
-        keep_corpora(made.folder, spec)
-    write_yaml(spec, made.folder / "config.yaml")
+def _keep(folder: Path, spec: TrialSpec, origin: Origin | None) -> None:
+    """Write the files that a training's folder has before the training begins."""
+    if not (folder / "config.yaml").exists():
+        keep_corpora(folder, spec)
+    write_yaml(spec, folder / "config.yaml")
     if origin is not None:
-        write_origin(made.folder, origin)
+        write_origin(folder, origin)
 
 
-def _tell_sweep(
-    origin: Origin, made: Sweep, model: Registered | None, storage: Path, tracker: Tracker, progress: Progress
-) -> None:
+def _tell_sweep(origin: Origin, made: Place, model: Registered | None, tracker: Tracker, progress: Progress) -> None:
     """Update the sweep's ε, which counts this training of its configuration."""
     if model is not None:
         write_origin(made.folder, origin.model_copy(update={"model": model.uri}))
     try:
-        tell_total(Sweep.existing(storage, origin.sweep), tracker)
+        tell_total(Sweep.existing(made.storage, origin.sweep), tracker)
     except UserError as error:
         progress.say(f"MLflow was not told the new ε of sweep {origin.sweep}: {error}")
 

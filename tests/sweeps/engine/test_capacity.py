@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from sweeps.config.parts import ResourcesSpec, ScalesTo, SearchSpec
-from sweeps.engine.capacity import Node, _of_launcher, nodes_at_most
-from sweeps.engine.resources import _fitting, placement
+from sweeps.engine.placement import Node, _fitting, _of_launcher, nodes_at_most, placement
 from trainables.config import TrainingSpec
 
 LAUNCHER = Path(__file__).resolve().parents[3] / "ray_cluster.yaml"

@@ -37,7 +37,7 @@ def test_a_line_that_is_being_printed_is_printed_and_the_jobs_are_stopped() -> N
     raw, sent = _CtrlC(), []
     terminal = io.TextIOWrapper(io.BufferedWriter(raw), encoding="utf-8", line_buffering=True)
     progress = Progress(Console(file=terminal, width=200))
-    stop_signal = SimpleNamespace(send=SimpleNamespace(remote=sent.append))
+    stop_signal = SimpleNamespace(send=sent.append)
     with interruptible(), stopping_jobs(stop_signal, progress.say, "go on with: edp-sweep resume s", lambda: None):
         progress.say("trial 0 complete")
         wait_for(lambda: b"Ctrl-C again stops at once" in raw.written)
@@ -47,7 +47,7 @@ def test_a_line_that_is_being_printed_is_printed_and_the_jobs_are_stopped() -> N
 
 def test_the_second_ctrl_c_ends_the_jobs_however_fast_it_follows() -> None:
     sent: list[str] = []
-    stop_signal = SimpleNamespace(send=SimpleNamespace(remote=sent.append))
+    stop_signal = SimpleNamespace(send=sent.append)
     before = signal.getsignal(signal.SIGINT)
     with interruptible():
         with stopping_jobs(stop_signal, lambda line: None, "go on", lambda: None):

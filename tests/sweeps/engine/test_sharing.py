@@ -13,15 +13,16 @@ from ray import tune
 
 from edp.spec import UserError
 from sweeps.config.parts import ResourcesSpec, ScalesTo, SearchSpec
-from sweeps.engine import resources
-from sweeps.engine.resources import Placement, at_once, part, placement
+from sweeps.engine import placement as resources
+from sweeps.engine.placement import Placement, at_once, part, placement
 from sweeps.engine.watch import wanted
 from tests.conftest import Command
 from tests.support import studies
 from tests.support.neighbour import neighbour
 from tests.support.waiting import wait_for
 from trainables.config import TrainingSpec
-from trainables.workers.client import GroupSpec, other_drivers
+from trainables.workers.client import GroupSpec
+from trainables.workers.ray_internals import other_drivers
 
 
 @given(st.integers(1, 40), st.integers(1, 12))

@@ -17,7 +17,8 @@ from tests.support.tiny import corpus, run, spec
 from tests.support.waiting import wait_for
 from trainables.records.job import News, Stop, TrialError, TrialJob
 from trainables.records.pareto import Metrics
-from trainables.workers.client import GroupSpec, remove_orphans, run_job
+from trainables.workers.client import GroupSpec, run_job
+from trainables.workers.ray_internals import remove_orphans
 from trainables.workers.worker_group import WorkerGroup, run_fresh
 
 __all__ = ["corpus"]

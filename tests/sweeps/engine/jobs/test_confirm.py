@@ -65,7 +65,7 @@ def test_who_stops_it_is_told_how_to_go_on(tmp_path: Path, monkeypatch: pytest.M
     def ctrl_c(*args: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("sweeps.engine.jobs.confirm.ray_session", ctrl_c)
+    monkeypatch.setattr("sweeps.engine.opening.ray_session", ctrl_c)
     made = sweep_of(tmp_path, "done", 2)
     with pytest.raises(SweepStopped, match=r"stopped by Ctrl-C; go on with: edp-sweep confirm done 0 --seeds 4 --st"):
         confirm(made, 4, WATCH, named="0")

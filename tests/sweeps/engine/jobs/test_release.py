@@ -167,7 +167,7 @@ def test_the_release_alone_touches_the_private_corpus(
     died.mkdir(parents=True)
     (died / LOCK).touch()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("sweeps.engine.jobs.search.encode_missing", _ctrl_c)
+        patch.setattr("sweeps.engine.opening.encode_missing", _ctrl_c)
         code, out, err = command(*words)
     assert (code, out) == (130, "")
     goes_on = shlex.join(["edp-sweep", "resume", "s", "--storage", str(tmp_path / "runs")])
@@ -215,7 +215,7 @@ def test_the_release_alone_touches_the_private_corpus(
     assert "training" not in err
 
     # Where the result is gone it is trained again, and both trainings are in ε.
-    (tmp_path / "runs" / "s" / "s-release.json").unlink()
+    (tmp_path / "runs" / "train-s-release" / "result.json").unlink()
     code, out, err = command(*words)
     assert code == 0, err
     ledger = Ledger.model_validate_json((tmp_path / "runs" / "train-s-release" / "ledger.json").read_text())
