@@ -11,8 +11,7 @@ import typer
 
 from edp.spec import UserError
 from sweeps.commands.console import busy, out
-from sweeps.commands.options import RUNS, Storage, TrackingUri
-from sweeps.text.paths import as_path
+from sweeps.commands.options import PATH, RUNS, Storage, TrackingUri
 from sweeps.text.terminal import print_line
 
 
@@ -23,7 +22,7 @@ def export_command(
             metavar="MODEL", help="a registered model, such as voice or voice@champion, or a model's folder"
         ),
     ],
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="new folder to write", parser=as_path)],
+    folder: Annotated[Path, typer.Argument(help="new folder to write", **PATH)],
     format: Annotated[
         Literal["folder", "transformers", "peft"],
         typer.Option(
@@ -35,7 +34,7 @@ def export_command(
 ) -> None:
     """Write a registered model as a folder that other programs read: safetensors, configuration, tokenizer, card."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise UserError(f"DIR = {str(folder)!r}: it is there already; allowed: a new folder")
+        raise UserError(f"folder = {str(folder)!r}: it is there already; allowed: a new folder")
     with busy("loading the model"), tempfile.TemporaryDirectory() as temporary:
         from trainables.models.released import load_model
 
