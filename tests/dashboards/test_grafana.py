@@ -15,7 +15,7 @@ def test_what_only_a_gpu_makes_ray_export_is_among_rays_own_metrics() -> None:
 
 
 def test_every_metric_of_the_sweeps_own_is_drawn() -> None:
-    source = (FILE.parents[2] / "sweeps" / "run" / "prometheus.py").read_text()
+    source = (FILE.parents[2] / "sweeps" / "engine" / "prometheus.py").read_text()
     gauges = set(re.findall(r'Gauge, "(\w+)"', source))
     counters = {f"{name}_total" for name in re.findall(r'Counter, "(\w+)"', source)}
     drawn = {n.removeprefix("ray_edp_sweep_") for n in named_metrics() if n.startswith("ray_edp_sweep_")}
