@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
@@ -19,7 +20,7 @@ from tests.support.waiting import wait_for
 def test_a_request_is_a_ctrl_c_and_a_second_one_ends_at_once(tmp_path: Path, command: Command) -> None:
     sweep, sent = sweep_of(tmp_path / "runs", "one", 1), list[str]()
     words = ("stop", "one", "--storage", str(tmp_path / "runs"))
-    stop_signal = SimpleNamespace(send=SimpleNamespace(remote=sent.append))
+    stop_signal = cast(Any, SimpleNamespace(send=sent.append))
     code, _, err = command(*words)
     assert (code, err) == (2, "edp-sweep: name = 'one' is not running; allowed: a sweep that runs\n")
     with (

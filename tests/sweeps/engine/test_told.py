@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import io
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from optuna.trial import TrialState
@@ -45,9 +46,9 @@ def test_a_budget_that_nothing_meets_is_told_by_the_cheapest(tmp_path: Path) -> 
     words = (
         "the cheapest of 3 would have an epsilon of 12, and epsilon_budget = 1; allowed: a larger one, or edp.epsilon"
     )
-    unused: Any = None
+    opened, unused = SimpleNamespace(prepared=None, progress=Progress(Console(file=io.StringIO()))), cast(Any, None)
     with pytest.raises(SweepFailed, match=words):
-        run_trials(sweep, recipe, unused, unused, unused, unused, Progress(Console(file=io.StringIO())))
+        run_trials(sweep, cast(Any, opened), unused, unused, unused)
 
 
 def test_a_resume_with_nothing_left_to_run_fails_as_the_run_did(tmp_path: Path) -> None:
@@ -58,6 +59,6 @@ def test_a_resume_with_nothing_left_to_run_fails_as_the_run_did(tmp_path: Path) 
         trial = study.ask()
         trial.set_user_attr("reason", "out of memory")
         study.tell(trial, state=TrialState.FAIL)
-    unused: Any = None
+    opened, unused = SimpleNamespace(prepared=None, progress=Progress(Console(file=io.StringIO()))), cast(Any, None)
     with pytest.raises(SweepFailed, match="no trial of one came to an end: out of memory"):
-        run_trials(sweep, recipe, unused, unused, unused, unused, Progress(Console(file=io.StringIO())))
+        run_trials(sweep, cast(Any, opened), unused, unused, unused)

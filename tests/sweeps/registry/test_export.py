@@ -225,7 +225,7 @@ def test_the_folder_of_a_registered_model_opens_without_a_sweep_ray_or_mlflow(
     assert [slot["name"] for slot in json.loads(answer)["slots"]] == [slot.name for slot in served.slots]
     assert command("export", version.name, str(tmp_path / "out"), *where)[::2] == (
         2,
-        f"edp-sweep: DIR = {str(tmp_path / 'out')!r}: it is there already; allowed: a new folder\n",
+        f"edp-sweep: folder = {str(tmp_path / 'out')!r}: it is there already; allowed: a new folder\n",
     )
     code, _, err = command("export", "nobody", str(tmp_path / "other"), *where)
     assert (code, len(err.splitlines())) == (2, 1)
