@@ -74,7 +74,7 @@ def test_a_sweep_tracks_every_trial_once_under_one_parent(swept: dict[str, Any],
         assert {"corpus", "model", "method", "version.torch", "state"} <= set(run.data.tags)
         artifacts = {f.path for f in client.list_artifacts(run.info.run_id)}
         assert artifacts - {"served_model"} == {"config.yaml", "ledger.json", "model"}, "but for what a test registered"
-        assert "no formal guarantee" in run.data.tags["privacy"] or "-DP for one example" in run.data.tags["privacy"]
+        assert "no formal guarantee" in run.data.tags["privacy"] or "-DP for one utterance" in run.data.tags["privacy"]
         for name in ("valid_ser", "system/worker_cpu_percent", "system/worker_memory_mib"):
             steps = client.get_metric_history(run.info.run_id, name)
             assert [m.step for m in steps] == [1, 2]

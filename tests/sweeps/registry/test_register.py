@@ -155,7 +155,7 @@ def test_a_version_says_what_it_guarantees(kept: Kept) -> None:
     first, second = kept.register(name), kept.register(name)
     assert (first.version, second.version) == (1, 2)
     tags = kept.tracker.client.get_model_version(name, "2").tags
-    statement = "(7.5, 0.0005)-DP for one example, shuffle sampling, trusted aggregator"
+    statement = "(7.5, 0.0005)-DP for one utterance, shuffle sampling, trusted aggregator"
     assert tags["privacy"] == f"{statement}, labels are taken to be public"
     assert tags["epsilon"] == "7.5"
     assert tags["epsilon_paper"] == "3"

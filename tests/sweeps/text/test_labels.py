@@ -22,7 +22,7 @@ WITHOUT, WITH = CorpusSpec(name="video"), CorpusSpec(name="video", schema="video
 
 
 def test_a_statement_is_qualified_without_a_schema() -> None:
-    plain = "(8, 0.0005)-DP for one example, shuffle sampling, trusted aggregator"
+    plain = "(8, 0.0005)-DP for one utterance, shuffle sampling, trusted aggregator"
     assert privacy_statement(METRICS, EDPSpec(), WITH) == plain
     assert privacy_statement(METRICS, EDPSpec(), WITHOUT) == f"{plain}, {LABELS_PUBLIC}"
     assert LABELS_PUBLIC not in privacy_statement(METRICS | {"epsilon": 1e5}, EDPSpec(), WITHOUT), "no guarantee"
