@@ -29,7 +29,8 @@ VARIABLES = {name: value for name, value in os.environ.items() if not name.start
 def address(tmp_path: Path, own_ray: None) -> Iterator[str]:
     """Start a cluster with a job server, and yield the server's address."""
     dashboard = free_port()
-    start = ["--head", "--port", str(free_port()), "--dashboard-port", str(dashboard), "--num-cpus", "3", "--block"]
+    start = ["--head", "--num-cpus", "3", "--block", "--port", str(free_port()), "--dashboard-port", str(dashboard)]
+    start += ["--dashboard-agent-listen-port", str(free_port())]  # another Ray of this machine may hold the usual one
     with (tmp_path / "ray.log").open("w") as log:
         command = [str(BIN / "ray"), "start", *start]
         head = subprocess.Popen(command, env=VARIABLES, stdout=log, stderr=log, start_new_session=True)
@@ -52,7 +53,8 @@ def test_a_sweep_is_a_ray_job_that_stops_and_resumes(
 
     def submit(name: str, *words: str) -> None:
         command = [str(BIN / "ray"), "job", "submit", "--address", address, "--submission-id", name, "--no-wait", "--"]
-        subprocess.run([*command, "edp-sweep", *words, *where], env=VARIABLES, check=True, capture_output=True)
+        said = subprocess.run([*command, "edp-sweep", *words, *where], env=VARIABLES, capture_output=True, text=True)
+        assert said.returncode == 0, said.stderr[-2000:]
 
     def end(name: str) -> str:
         return str(wait_for(lambda: status if (status := jobs.get_job_status(name)).is_terminal() else None))
