@@ -299,10 +299,8 @@ def privacy_statement(metrics: dict[str, float], edp: EDPSpec, corpus: CorpusSpe
     if epsilon >= NO_GUARANTEE:
         return f"no formal guarantee (epsilon {rounded_up(epsilon):.3g})"
     unit = {"example": "one utterance", "micro_batch": "one micro-batch", "user": "one user"}[edp.unit]
-    said = [
-        f"({rounded_up(epsilon, 4):g}, {edp.delta:g})-DP for {unit}",
-        f"{edp.sampling.replace('poisson', 'Poisson')} sampling",
-    ]
+    sampling = edp.sampling.replace("poisson", "Poisson")
+    said = [f"({rounded_up(epsilon, 4):g}, {edp.delta:g})-DP for {unit}", f"{sampling} sampling"]
     return ", ".join([*said, "trusted aggregator", *labels_remark(corpus)])
 
 
