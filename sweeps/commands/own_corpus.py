@@ -43,7 +43,7 @@ def settings_for(
     epsilon: float | None,
     encoder: Path | None,
 ) -> tuple[list[str], Recipe, int]:
-    """Fit the recipe `private` to a corpus, and say what was chosen.
+    """Fit the recipe `private` to a corpus, and print the chosen settings.
 
     Returns:
         The settings, the recipe with them, and the number of training utterances.

@@ -54,7 +54,7 @@ class _Part(NamedTuple):
 
 
 def export_model(released: ReleasedModel, folder: Path, format: Format) -> list[str]:
-    """Write the parts of a model that a format holds to a new folder; return a line for each part.
+    """Write to a new folder each part of a model that `format` can hold; return a line for each part, also if it is left out.
 
     Raises:
         UserError: for a model of which the format holds nothing.

@@ -226,7 +226,7 @@ class Snapshot:
 
     @property
     def epsilon_words(self) -> str:
-        """That ε in words, also where it is unknown."""
+        """`epsilon` as text; `unknown` if it is None."""
         return epsilon_text(math.nan if self.epsilon is None else self.epsilon)
 
     @cached_property

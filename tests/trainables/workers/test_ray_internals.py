@@ -76,6 +76,7 @@ def test_the_types_of_nodes_of_a_managed_cluster_are_read(ray_cluster: str, monk
     with needed_for("planning for the nodes that an autoscaler may add"):
         assert ray_internals.node_types() == []
         kind = {"name": "gpu", "resources": {"CPU": 8, "GPU": 1}, "max_count": 3}
+        # Protobuf makes the class when the module is imported, and Ray ships no types for it.
         config = autoscaler_pb2.ClusterConfig(node_group_configs=[kind])  # type: ignore[attr-defined]
         monkeypatch.setattr(ray._private.state.state, "get_cluster_config", lambda: config)
         assert ray_internals.node_types() == [({"CPU": 8, "GPU": 1}, 3)]
