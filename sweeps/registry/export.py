@@ -54,7 +54,7 @@ class _Part(NamedTuple):
 
 
 def export_model(released: ReleasedModel, folder: Path, format: Format) -> list[str]:
-    """Write to a new folder each part of a model that `format` can hold; return a line for each part, also if it is left out.
+    """Write each part of a model that `format` can hold to a new folder; return a line for each part, kept or not.
 
     Raises:
         UserError: for a model of which the format holds nothing.
