@@ -1,10 +1,14 @@
 """Sweeps of many trials: recipes, the search, running and resuming on Ray, tracking in MLflow, the front, picking.
 
-    sweep = start_sweep("quickstart_paper", [], ...)    # or Sweep.existing(Path("runs"), "first")
-    front_frame(sweep)                                  # a pandas DataFrame; trials_frame, epochs_frame
-    pick(sweep, {"ser": 0.5}, Path("picked.yaml"))
+    sweep = sweeps.run("quickstart", trials=8)      # or sweeps.load_sweep("first"), also while another process runs it
+    sweep.front()                                   # the Pareto-optimal points, with metrics, params and checkpoint
+    sweep.best(max_epsilon=8).checkpoint.path       # the folder of a model
+    sweep.get_dataframe()                           # of trials; "epochs" or "front"
+    sweep.study                                     # Optuna's Study, for its plots
+    sweeps.resume(sweep, trials=8)
 
-`examples/notebook.py` shows all of these steps. Must not import the dashboards.
+Names that Ray Tune's `ResultGrid` and `Result` or Optuna's `Study` have mean the same here. `examples/notebook.ipynb`
+shows all of it. A mistake raises `edp.UserError`, whose one line says what is allowed. Must not import the dashboards.
 """
 
 import os

@@ -322,7 +322,7 @@ class Driver(Searcher):
             self._spent.hear(number, result.metrics if result else curve[-1])
         ended = set_outcome(asked, outcome, ledger, curve, self._recipe.search.objectives)
         self._failures = [*self._failures, ended.failure] if ended.failure is not None else []
-        self._study.tell(asked, ended.values, state=ended.state)
+        told = self._study.tell(asked, ended.values, state=ended.state)
         self._back_up()
         if result:
             discard_checkpoint(folder)
@@ -334,6 +334,7 @@ class Driver(Searcher):
             self._show(number, ended.name, metrics=result.metrics, reason=result.stopped or "")
         else:
             self._show(number, "failed", reason=str(outcome))
+        self._progress.call_back(self._study, told)
 
     def _show(
         self,

@@ -5,13 +5,14 @@ It is printed to standard error, so that standard output holds only the result.
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from rich.console import Console, ConsoleDimensions, ConsoleOptions, RenderableType, RenderResult
 from rich.control import Control
@@ -26,6 +27,12 @@ from sweeps.text.columns import SER_HEADS, epsilon_legend, model_cells, model_he
 from sweeps.text.figures import FIGURES, deciding_cell, epsilon_words, params_text
 from sweeps.text.terminal import figures_table, fitting, print_line
 from trainables.records.job import News
+
+if TYPE_CHECKING:  # Optuna takes half a second to import
+    from optuna import Study
+    from optuna.trial import FrozenTrial
+
+    Callback = Callable[[Study, FrozenTrial], object]
 
 
 class _Rewrapped(LiveRender):
@@ -123,14 +130,26 @@ def shown_each(what: str, console: Console) -> Callable[[Sequence[Item]], Iterab
     return lambda items: shown(items, what, len(items), console)
 
 
+def _own_stderr() -> Any:
+    """Return standard error; that of the process under another number than 2."""
+    if sys.stderr is not sys.__stderr__:  # a notebook's
+        return sys.stderr
+    return open(os.dup(2), "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False)
+
+
 class Progress:
     """The progress of a sweep's trials and other trainings. Used as a context while trials run.
 
     In a terminal, something always moves: the table of the trials or, within `doing`, a line that says what is done.
+
+    Args:
+        console: by default standard error as it is now, which `sweeps.engine.session.ray_session` redirects to a log.
+        callbacks: called with study and trial when a trial has ended, as those of Optuna's `Study.optimize`.
     """
 
-    def __init__(self, console: Console) -> None:
-        self.console = console
+    def __init__(self, console: Console | None = None, callbacks: Sequence[Callback] = ()) -> None:
+        self.console = console or Console(file=_own_stderr(), markup=False, emoji=False)
+        self._callbacks, self._stdout = callbacks, sys.stdout
         self._rows: dict[int, _Row] = {}
         self._display: Display | None = None
         self._users = 0
@@ -262,6 +281,12 @@ class Progress:
         self._redraw()
         if not (self._in_trials and self._display is not None) and state != "waiting":
             self.say(f"trial {row.name} {state}: {self._news(row)}")
+
+    def call_back(self, study: Study, trial: FrozenTrial) -> None:
+        """Call the callbacks with a trial that has ended. What they print is not sent to Ray's log."""
+        with redirect_stdout(self._stdout):
+            for callback in self._callbacks:
+                callback(study, trial)
 
     def trial_epoch(self, number: int, epoch: int, metrics: Mapping[str, float]) -> None:
         """Show an epoch of a trial."""

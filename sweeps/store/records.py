@@ -76,6 +76,14 @@ class SweepRecord(Frozen):
 
 
 @dataclass(frozen=True)
+class Checkpoint:
+    """A kept model."""
+
+    path: str
+    """The folder of its `model.pt` and `ledger.json`, as `path` of a checkpoint of Ray."""
+
+
+@dataclass(frozen=True)
 class Point:
     """A kept epoch of a trial: a candidate, which is the trial's configuration trained for that many epochs."""
 
@@ -101,6 +109,11 @@ class Point:
     def spec(self) -> TrialSpec:
         """The trial's configuration."""
         return self.recipe.trial(self.params)
+
+    @property
+    def checkpoint(self) -> Checkpoint:
+        """The model of this epoch."""
+        return Checkpoint(str(self.folder))
 
     @cached_property
     def selection_figures(self) -> SelectionFigures:

@@ -84,8 +84,8 @@ def away(error: BaseException) -> str | None:
     return None
 
 
-def read_study(url: str, name: str) -> list[FrozenTrial]:
-    """Return all trials of a study, as Optuna stores them.
+def read_study(url: str, name: str) -> tuple[optuna.Study, list[FrozenTrial]]:
+    """Return a study with all its trials, as Optuna stores them.
 
     Raises:
         StudyGone: if the database or the study is missing, or cannot be read.
@@ -106,7 +106,8 @@ def read_study(url: str, name: str) -> list[FrozenTrial]:
             skip_table_creation=True,
         )
         _checked.add(settled)
-        return optuna.load_study(study_name=name, storage=storage).get_trials(deepcopy=False)
+        study = optuna.load_study(study_name=name, storage=storage)
+        return study, study.get_trials(deepcopy=False)
     except ImportError as error:
         raise UserError(f"search.study = {url!r} cannot be opened: {missing_driver(error)}") from None
     except KeyError:

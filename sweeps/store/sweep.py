@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+import optuna
 from optuna.trial import FrozenTrial, TrialState
 from pydantic import ValidationError
 
@@ -159,7 +160,7 @@ class Sweep(Place):
         Raises:
             UserError: as `told`.
         """
-        records = self._read(self.records)
+        records = self._read(lambda _, trials: self.records(trials))
         if not is_held(self.folder):
             records = [replace(r, state="interrupted") if r.state == "running" else r for r in records]
         return records
@@ -186,21 +187,32 @@ class Sweep(Place):
         Raises:
             UserError: if neither can be read.
         """
-        return self._read(lambda trials: trials)
+        return self._read(lambda _, trials: trials)
 
-    def _read(self, use: Callable[[list[FrozenTrial]], Used], *, restored: bool = False) -> Used:
-        """Return what `use` makes of the study's trials.
+    @property
+    def study(self) -> optuna.Study:
+        """Optuna's study of the trials, to be read: the sweep's driver alone writes to it.
+
+        Raises:
+            UserError: as `told`, and before the first trial.
+        """
+        if (found := self._read(lambda study, _: study)) is None:
+            raise UserError(f"name = {self.name!r} has no study yet; allowed: a sweep whose trials have begun")
+        return found
+
+    def _read(self, use: Callable[[optuna.Study | None, list[FrozenTrial]], Used], *, restored: bool = False) -> Used:
+        """Return what `use` makes of the study and its trials; of None and no trials if there is no study yet.
 
         Args:
             restored: whether to write a study that is gone again from its copy.
         """
         try:
-            return use(self._trials_in(self.study_url(self.recipe)))
+            return use(*self._study_in(self.study_url(self.recipe)))
         except StudyGone as gone:
             if not self.trial_folders() and self.record.examples is None:
-                return use([])  # the study is not created yet
+                return use(None, [])
             try:
-                found = use(self._trials_in(sqlite_url(self.study_copy)))
+                found = use(*self._study_in(sqlite_url(self.study_copy)))
             except StudyGone:
                 raise self._gone(f"{gone}") from None
             _note_once(f"{gone}: its copy {self.study_copy.name} is read; `{self.command('resume')}` writes it again")
@@ -208,17 +220,17 @@ class Sweep(Place):
                 restore(self._study_file, self.study_copy)
             return found
 
-    def _trials_in(self, url: str) -> list[FrozenTrial]:
-        """Return the trials of the study in a database.
+    def _study_in(self, url: str) -> tuple[optuna.Study, list[FrozenTrial]]:
+        """Return the study in a database, and its trials.
 
         Raises:
             StudyGone: also if it lacks trials that have left a folder.
         """
-        found = read_study(url, self.study_name(self.recipe))
+        study, found = read_study(url, self.study_name(self.recipe))
         if lacking := sorted(self.trial_folders() - {number_of(trial) for trial in _started(found)}):
             some = ", ".join(map(str, lacking[:8])) + (", …" if len(lacking) > 8 else "")
             raise StudyGone(f"its study lacks trials that have left a folder ({some})")
-        return found
+        return study, found
 
     def _gone(self, what: str) -> UserError:
         place = self.recipe.search.study
@@ -236,7 +248,7 @@ class Sweep(Place):
         Raises:
             UserError: as `told`.
         """
-        self._read(self.records, restored=True)
+        self._read(lambda _, trials: self.records(trials), restored=True)
         for trial in self.told():
             copy, folder = trial.user_attrs.get("ledger"), self.trial_folder(number_of(trial))
             wrote = trial.user_attrs.get("digests", {}).get(LEDGER)

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import optuna
 from optuna.trial import FrozenTrial, create_trial
 
 from dashboards.pareto.source import Source
@@ -94,11 +95,11 @@ class Grown(Sweep):
         super().__init__(storage, "made")
         self._trials = trials
 
-    def _trials_in(self, url: str) -> list[FrozenTrial]:
-        """Return the made-up trials."""
+    def _study_in(self, url: str) -> tuple[optuna.Study, list[FrozenTrial]]:
+        """Return the study with made-up trials."""
         if not hasattr(self, "_told"):
-            rng, made = np.random.default_rng(0), super()._trials_in(url)
-            self._told = [_with_noise(made[i % len(made)], i, rng) for i in range(self._trials)]
+            rng, (study, made) = np.random.default_rng(0), super()._study_in(url)
+            self._told = study, [_with_noise(made[i % len(made)], i, rng) for i in range(self._trials)]
         return self._told
 
     def trial_folder(self, number: int) -> Path:

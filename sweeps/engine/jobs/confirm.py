@@ -39,7 +39,11 @@ from trainables.records.job import TrialError, TrialStopped
 
 
 def confirm(
-    sweep: Sweep, seeds: int, progress: Progress, tracking_uri: str | None = None, named: str | None = None
+    sweep: Sweep,
+    seeds: int,
+    progress: Progress | None = None,
+    tracking_uri: str | None = None,
+    named: str | None = None,
 ) -> dict[str, Any]:
     """Train every point of the front, or the named point, once with each new seed, and measure it as the sweep did.
 
@@ -71,7 +75,7 @@ def confirm(
     words = [*([] if named is None else [named]), "--seeds", str(seeds)]
     again = sweep.command("confirm", *words, tracking_uri=tracking_uri)
     with driver_lock(sweep.folder, sweep.name), going_on_with(again):
-        return _confirmed(sweep, points, seeds, progress, tracking_uri or record.tracking_uri)
+        return _confirmed(sweep, points, seeds, progress or Progress(), tracking_uri or record.tracking_uri)
 
 
 def _confirmed(sweep: Sweep, chosen: list[Point], seeds: int, progress: Progress, uri: str) -> dict[str, Any]:

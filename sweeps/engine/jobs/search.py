@@ -10,7 +10,6 @@ from datetime import datetime
 from pathlib import Path
 
 from pydantic import ValidationError
-from rich.console import Console
 
 from edp.spec import UserError
 from sweeps.config.configurations import trials_that_run
@@ -83,14 +82,14 @@ def start_sweep(
         TrialError: if the shadow model or the baseline cannot be trained.
         SweepStopped: if the sweep was stopped.
     """
-    progress = progress or Progress(Console(stderr=True))
+    progress = progress or Progress()
     if name is not None:
         check_name("name", name)
     stem, recipe = load_recipe(recipe_name, overrides)
     if recipe.search.plan is not None:
         raise UserError(
             "search.plan = proxy: this runs the trials alone, on the private corpus; "
-            "allowed: sweeps.engine.jobs.release.run_proxy, or search.plan=null"
+            "allowed: sweeps.run, or search.plan=null"
         )
     if plan is None:  # a proxy corpus may be the text of a schema
         check_private(recipe.corpus)

@@ -42,9 +42,9 @@ def train(
     config: Path,
     overrides: list[str],
     *,
-    storage: Path,
-    tracking_uri: str | None,
-    progress: Progress,
+    storage: Path = Path("runs"),
+    tracking_uri: str | None = None,
+    progress: Progress | None = None,
     with_valid: bool = False,
     model_name: str | None = None,
     with_encoder: bool = False,
@@ -68,7 +68,7 @@ def train(
         UserError: if the training cannot start. Nothing was made then.
         TrialError: if the training failed, with the reason.
     """
-    spec = load_config(config, overrides)
+    spec, progress = load_config(config, overrides), progress or Progress()
     check_private(spec.corpus)
     if model_name is not None:
         check_model_name(model_name)

@@ -22,9 +22,9 @@ from dashboards.pareto.data import snapshot
 from dashboards.report.page import write_report
 from sweeps.commands.front import front_document, print_front
 from sweeps.results.confirmed import estimate, over_seeds, seed_folder, seeds_words
-from sweeps.results.frames import front_frame
 from sweeps.results.front import pareto_front
 from sweeps.results.snapshot import Snapshot
+from sweeps.results.sweep import load_sweep
 from sweeps.store.records import Point, TrialRecord
 from sweeps.store.sweep import Sweep
 from tests.conftest import Command
@@ -207,6 +207,6 @@ def test_front_pick_page_and_report_say_the_same_of_the_same_point(
         assert "10.0%" in place
     tied = {point.name: page.candidates[point.name].tied_with for point in (better, other)}
     assert tied == {str(one["number"]): tuple(one["tied_with"]) for one in document["front"]}
-    assert tied == dict(front_frame(sweep)["tied_with"].items())
+    assert tied == dict(load_sweep(sweep.name, sweep.storage).get_dataframe("front")["tied_with"].items())
     assert tied[better.name] == (other.name,), "a lead that new seeds do not show is noise"
     assert pareto_front(sweep.trials(), sweep.recipe.search.objectives) == [better, other]

@@ -18,8 +18,7 @@ from sweeps.config.target_epsilon import planned
 from sweeps.engine.finish import finish
 from sweeps.engine.progress import Progress
 from sweeps.registry.card import privacy_tags
-from sweeps.results.frames import epochs_frame
-from sweeps.store.study import read_study
+from sweeps.results.sweep import load_sweep
 from sweeps.store.sweep import Sweep
 from sweeps.text.figures import epsilon_text
 from sweeps.tracking.tracker import Tracker
@@ -58,7 +57,7 @@ def sweep(tmp_path_factory: pytest.TempPathFactory) -> Sweep:
 
 
 def test_study_records_and_frames(sweep: Sweep) -> None:
-    (told,) = read_study(sweep.study_url(sweep.recipe), sweep.study_name(sweep.recipe))
+    (told,) = sweep.told()
     assert told.user_attrs["state"] == "stopped"
     (trial,) = sweep.trials()
     assert trial.ledger is not None
@@ -66,7 +65,7 @@ def test_study_records_and_frames(sweep: Sweep) -> None:
         pytest.approx(8, rel=1e-4)
     ] * 3
     assert epsilon(trial.ledger, DELTA) == trial.metrics["epsilon"]
-    shown = epochs_frame(sweep)
+    shown = load_sweep(sweep.name, sweep.storage).get_dataframe("epochs")
     assert set(shown["epsilon"]) == {trial.metrics["epsilon"]}
     assert shown["epsilon_executed"].is_monotonic_increasing
     assert shown["epsilon_executed"].iloc[-1] == epsilon(trial.ledger.executed, DELTA) < 7
