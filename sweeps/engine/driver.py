@@ -56,6 +56,8 @@ class _Trial:
 
     suggestion: Suggestion
     asked: optuna.Trial
+    judges: set[int] | None
+    """Numbers of the trials that it is stopped by (`Stopper.after_epoch`)."""
     started: bool = False
     """True once its process runs."""
     queue: Any = None
@@ -76,6 +78,7 @@ class Driver(Searcher):
         units: training utterances of the corpus, or users if they are the unit.
         workers: stop all jobs at the end of their running epoch, and know how many trials may run at once now.
         stopper: judges each epoch; None: no trial is stopped early.
+        lag: see `sweeps.engine.study.Asker`.
         meter: exports the trials' states and metrics.
     """
 
@@ -90,6 +93,7 @@ class Driver(Searcher):
         progress: Progress,
         *,
         stopper: Stopper | None = None,
+        lag: int | None = None,
         meter: Meter | None = None,
     ) -> None:
         super().__init__(metric=None, mode=None)
@@ -103,7 +107,7 @@ class Driver(Searcher):
         self._inputs = corpus_inputs(recipe.baseline(), prepared.corpus, prepared.shadow, sweep)
         # The records are read once. Costs after that are added from the trials' reports.
         self._spent = Spent(sweep.records(study.get_trials(deepcopy=False)), sweep.record.baseline)
-        self._asker = Asker(study, recipe)
+        self._asker = Asker(study, recipe, lag)
         self._trials: dict[str, _Trial] = {}
         self._processes = 0  # trials that have run at once, at most: each has a process under Tune
         self._ends = deque[float]()  # the times of the latest ends of trials
@@ -134,6 +138,8 @@ class Driver(Searcher):
         self.budget_spent = self.budget_spent or over_budget(self._spent.seconds, self._recipe)
         if self.gave_up is not None or self.budget_spent is not None:
             return Searcher.FINISHED
+        if not self._asker.ready:
+            return None
         for _ in range(MAX_REFUSALS):
             found = self._asker.ask()
             if found is None:
@@ -149,7 +155,7 @@ class Driver(Searcher):
                     break
                 continue
             suggestion = Suggestion(number_of(asked), resolved.params, resolved.spec)
-            self._trials[trial_id] = _Trial(suggestion, asked)
+            self._trials[trial_id] = _Trial(suggestion, asked, self._asker.known_to(suggestion.number))
             self._begin(suggestion)
             return {"suggestion": suggestion}
         return Searcher.FINISHED
@@ -193,7 +199,8 @@ class Driver(Searcher):
         """Acknowledge an epoch at the trial's queue, where its workers wait, and say there whether it goes on."""
         number, reason = trial.suggestion.number, None
         if self._stopper is not None:
-            reason = self._stopper.after_epoch(number, epoch, rung_point(metrics, self._recipe.search.objectives))
+            point = rung_point(metrics, self._recipe.search.objectives)
+            reason = self._stopper.after_epoch(number, epoch, point, trial.judges)
         if trial.queue is not None:
             stop = Stop(reason) if reason is not None else None
             trial.queue.acknowledge.remote(str(self._sweep.trial_folder(number)), epoch, stop)

@@ -18,7 +18,7 @@ much noise are seldom comparable, and a trial whose noise decays has had most of
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from pathlib import Path
 
 from sweeps.config.parts import StopSpec
@@ -70,25 +70,32 @@ class Stopper:
         """Set the points that a trial of an earlier session reported, the first epoch first."""
         self._curves[trial] = list(curve)
 
-    def after_epoch(self, trial: int, epoch: int, point: Values) -> str | None:
-        """Add the point of a trial after `epoch` epochs, and return the reason to stop it, if there is one."""
+    def after_epoch(self, trial: int, epoch: int, point: Values, others: Container[int] | None = None) -> str | None:
+        """Add the point of a trial after `epoch` epochs, and return the reason to stop it, if there is one.
+
+        Args:
+            others: numbers of the trials that it is compared with; None: all.
+        """
         curve = self._curves.setdefault(trial, [])
         reports = self._reports(epoch)
         del curve[reports - 1 :]  # a trial that continued from a checkpoint repeats epochs
         curve.append(point)
-        return self._judge(trial, reports, point) if reports in self._rungs and len(curve) == reports else None
+        if reports not in self._rungs or len(curve) != reports:
+            return None
+        curves = {n: one for n, one in self._curves.items() if others is None or n in others or n == trial}
+        return self._judge(trial, reports, point, curves)
 
     def _reports(self, epoch: int) -> int:
         """Return the number of reports up to and including `epoch`."""
         return -(-epoch // self._every)
 
-    def _judge(self, trial: int, reports: int, point: Values) -> str | None:
+    def _judge(self, trial: int, reports: int, point: Values, curves: dict[int, list[Values]]) -> str | None:
         """Return the reason to stop a trial at a rung, if there is one."""
-        rung = {number: curve[reports - 1] for number, curve in self._curves.items() if len(curve) >= reports}
+        rung = {number: curve[reports - 1] for number, curve in curves.items() if len(curve) >= reports}
         if len(rung) < MIN_TRIALS or _ahead(rung, trial) < len(rung) / ETA:
             return None
-        margins = _margins([p for curve in self._curves.values() for p in curve[:reports]], self._spec.margin)
-        for number, curve in self._curves.items():
+        margins = _margins([p for curve in curves.values() for p in curve[:reports]], self._spec.margin)
+        for number, curve in curves.items():
             if number != trial and any(_beats(other, point, margins) for other in curve[:reports]):
                 return f"after {reports * self._every} epochs dominated with a margin by trial {number}"
         return None

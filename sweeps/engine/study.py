@@ -5,10 +5,11 @@ Only the driver of a sweep writes to its study (`sweeps.engine.driver`).
 
 from __future__ import annotations
 
+import copy
 import inspect
 import math
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, cast
@@ -39,24 +40,26 @@ INITIAL_POINT = "initial_point"
 """Name of the attribute that holds the index of a trial's initial point."""
 SHORT_BEFORE = "short_of_memory"
 """Name of the attribute of a trial that was left because memory was short."""
+_OWN = ("tpe", "nsga2", "gp", "random")
+"""Samplers that keep what they know in the study."""
 _REPEATS = 20
 """Repeated configurations in a row after which one is drawn at random."""
 COST = "refused_epsilon"
 """Name of the attribute that holds the ε of a trial that was refused for it."""
 
 
-def sampler(search: SearchSpec, known: int = 0) -> BaseSampler:
+def sampler(search: SearchSpec, *known: int) -> BaseSampler:
     """Return the recipe's sampler, seeded.
 
     Args:
-        known: trials in the study. The sampler of a resumed sweep must not repeat the random numbers of the first one.
+        known: numbers that count what was asked before: a later sampler must not repeat the random numbers of this one.
 
     Raises:
         UserError: for a class that is missing, or does not take these arguments or objectives.
     """
     within = (lambda trial: excess(trial, search.limits)) if search.limits else None
     startup = min(10, max(2, search.trials // 3))
-    seed = search.seed if known == 0 else int(np.random.SeedSequence([search.seed, known]).generate_state(1)[0])
+    seed = search.seed if not any(known) else int(np.random.SeedSequence([search.seed, *known]).generate_state(1)[0])
     kind: Callable[..., Any]
     options: dict[str, Any] = {}
     match search.sampler:
@@ -179,15 +182,71 @@ def requeue_interrupted(study: optuna.Study) -> int:
     return ended
 
 
-class Asker:
-    """The sampler of a study, which gives each configuration once."""
+class _Seen(optuna.Study):
+    """A study as its sampler sees it if the order in which trials end must not matter.
 
-    def __init__(self, study: optuna.Study, recipe: Recipe) -> None:
+    Args:
+        ended: numbers of trials whose ends are seen. All others are seen as running, with their configurations.
+    """
+
+    def __init__(self, study: optuna.Study, ended: Container[int]) -> None:
+        vars(self).update(vars(study))
+        self._shown = list[FrozenTrial]()
+        for number, trial in _tries(study).items():
+            shown = copy.copy(trial)
+            shown.number = number  # samplers sort by it, and a trial that was interrupted has a later one
+            if number not in ended:
+                shown.state, shown.values = TrialState.RUNNING, None
+                shown.system_attrs = {k: v for k, v in shown.system_attrs.items() if k != "constraints"}
+            self._shown.append(shown)
+
+    def _get_trials(
+        self, deepcopy: bool = True, states: Container[TrialState] | None = None, use_cache: bool = False
+    ) -> list[FrozenTrial]:
+        found = [trial for trial in self._shown if states is None or trial.state in states]
+        return copy.deepcopy(found) if deepcopy else found
+
+
+def _tries(study: optuna.Study) -> dict[int, FrozenTrial]:
+    """Return the last try of each trial that was not refused, by number, in the order in which they were asked."""
+    trials = study.get_trials(deepcopy=False)
+    return {number_of(t): t for t in trials if t.user_attrs.get("state") not in (REPEATED, "refused")}
+
+
+class Asker:
+    """The sampler of a study, which gives each configuration once.
+
+    Args:
+        lag: number of trials whose ends are not waited for, so that a search whose trainings repeat asks the same again
+            though several trials run at once: trial n is chosen by the ends of those up to n - lag, and waits for them.
+            None: a trial is chosen by all that have ended.
+    """
+
+    def __init__(self, study: optuna.Study, recipe: Recipe, lag: int | None = None) -> None:
         told = [trial.user_attrs.get("params") for trial in study.get_trials(deepcopy=False)]
-        self._study, self._recipe = study, recipe
+        self._study, self._recipe, self._lag = study, recipe, lag
         self._had = {identity(recipe, params) for params in told if params is not None}
         self._every = all_configurations(recipe)
-        self._random = np.random.default_rng([recipe.search.seed, len(told)])
+
+    def known_to(self, number: int | None = None) -> set[int] | None:
+        """Return the numbers of the trials by whose ends a trial is chosen; None for all that have ended.
+
+        Args:
+            number: of the trial; None: the next one.
+        """
+        if self._lag is None:
+            return None
+        order = list(_tries(self._study))
+        place = len(order) if number is None else order.index(number)
+        return set(order[: max(0, place + 1 - self._lag)])
+
+    @property
+    def ready(self) -> bool:
+        """True if the next trial may be asked for now: those that choose it have ended."""
+        tries = _tries(self._study)
+        if self._lag is None or any(trial.state == TrialState.WAITING for trial in tries.values()):
+            return True
+        return all(tries[number].state.is_finished() for number in self.known_to() or ())
 
     def ask(self) -> tuple[optuna.Trial, dict[str, Any]] | None:
         """Ask for a configuration, and return it after its trial of the study; None if the space has none left.
@@ -195,7 +254,7 @@ class Asker:
         A trial whose configuration has run fails in the study, and the next one takes over its number.
         """
         number, repeats = None, 0
-        while (asked := self._next(at_random=repeats >= _REPEATS)) is not None:
+        while (asked := self._next(repeats)) is not None:
             params = ask(self._recipe.dimensions, asked, self._recipe.shapes)
             key = identity(self._recipe, params)
             if key not in self._had or "retry_of" in asked.user_attrs:
@@ -209,24 +268,30 @@ class Asker:
             self._study.tell(asked, state=TrialState.FAIL)
         return None
 
-    def _next(self, *, at_random: bool) -> optuna.Trial | None:
-        """Return what the sampler asks for next, or a random draw; None if nothing is left."""
+    def _next(self, repeats: int) -> optuna.Trial | None:
+        """Return what the sampler asks for next, or after many repeats a random draw; None if nothing is left."""
+        search, drawn = self._recipe.search, (len(self._had), repeats)
+        random = np.random.default_rng([search.seed, *drawn])
+        if (known := self.known_to()) is None:
+            asking = copy.copy(self._study)
+        else:
+            asking = _Seen(self._study, known)
+            if search.sampler in _OWN:  # the same random numbers, also after a stop; others may keep what they know
+                asking.sampler = sampler(search, *drawn)
+        at_random = repeats >= _REPEATS
         if not at_random and (self._every is None or len(self._had) < len(self._every)):
-            return self._study.ask()
+            return asking.ask()
         if any(trial.state == TrialState.WAITING for trial in self._study.get_trials(deepcopy=False)):
-            return self._study.ask()  # an interrupted trial, or an initial point
-        if self._every is not None:
-            left = [params for key, params in self._every.items() if key not in self._had]
-            if not left:
-                return None
-            drawn, search = left[self._random.integers(len(left))], self._recipe
-            self._study.enqueue_trial(under_sampler_names(drawn, search.dimensions, search.shapes, "the space"))
-            return self._study.ask()
-        usual, self._study.sampler = self._study.sampler, RandomSampler(seed=int(self._random.integers(2**31)))
-        try:
-            return self._study.ask()
-        finally:
-            self._study.sampler = usual
+            return asking.ask()  # an interrupted trial, or an initial point
+        if self._every is None:
+            asking.sampler = RandomSampler(seed=int(random.integers(2**31)))
+            return asking.ask()
+        left = [params for key, params in self._every.items() if key not in self._had]
+        if not left:
+            return None
+        drawn_params, space = left[random.integers(len(left))], self._recipe
+        self._study.enqueue_trial(under_sampler_names(drawn_params, space.dimensions, space.shapes, "the space"))
+        return asking.ask()
 
 
 @dataclass(frozen=True)

@@ -65,7 +65,10 @@ def run_trials(sweep: Sweep, opened: Opening, placed: Placement, workers: Worker
         about = (training.epochs, training.validate_every, sweep.folder / "trials", search.objectives)
         stopper = Stopper(search.stop, *about)
     units = corpus.units(recipe.edp.unit)
-    driver = Driver(sweep, study, prepared, units, workers, tracker, progress, stopper=stopper, meter=meter)
+    # Secret noise gives trainings other figures each time, so their search cannot repeat. Where it can, trials of
+    # unequal length would idle the cluster if each waited for all but those that run (`tests/benchmarks/ordered.py`).
+    lag = None if recipe.edp.reproducible_noise is None else 2 * placed.concurrency - 1
+    driver = Driver(sweep, study, prepared, units, workers, tracker, progress, stopper=stopper, lag=lag, meter=meter)
     job = TrialJob(
         opened.spec,
         prepared.corpus,

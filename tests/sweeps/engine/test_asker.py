@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from sweeps.config.configurations import identity
 from sweeps.config.recipe import Recipe
 from sweeps.engine.study import Asker, open_study, requeue_interrupted
+from sweeps.store.records import number_of
 from sweeps.store.sweep import Sweep
 from tests.support.studies import sweep, trials
 
@@ -65,3 +67,63 @@ def test_the_driver_says_when_its_space_is_exhausted(tmp_path: Path) -> None:
     assert search.ask("b") is not None
     assert search.ask("c") is None
     assert search.driver.exhausted
+
+
+def four_at_once(made: Sweep, recipe: Recipe, luck: int, lag: int | None, stop_after: int = 0) -> list[dict[str, Any]]:
+    """Ask for 18 configurations, four at once, which end in an order by luck; by number.
+
+    Args:
+        stop_after: number of asked configurations after which the sweep dies and goes on.
+    """
+    study, chance, found, running = open_study(made, recipe), random.Random(luck), dict[int, Any](), []
+    asker = Asker(study, recipe, lag)
+    while running or len(found) < 18:
+        while len(running) < 4 and len(found) < 18 and asker.ready:
+            one = asker.ask()
+            assert one is not None
+            trial, params = one
+            trial.set_user_attr("params", params)
+            found[number_of(trial)] = params
+            running.append((trial, params))
+            if len(found) == stop_after:
+                stop_after, running = 0, []
+                study = open_study(made, recipe)
+                requeue_interrupted(study)
+                asker = Asker(study, recipe, lag)
+        trial, params = running.pop(chance.randrange(len(running)))
+        study.tell(trial, [params["z0"] / params["C"], params["C"]])
+    return [params for _, params in sorted(found.items())]
+
+
+SAMPLED = ("search.trials=18", "search.seed=3", "search.objectives=[ser, mia_auc]", "search.points_to_evaluate=[]")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sampler", ["tpe", "random", "nsga2", "gp"])
+def test_with_a_lag_the_order_in_which_trials_end_changes_no_configuration(tmp_path: Path, sampler: str) -> None:
+    def asked_for(place: str, luck: int, lag: int | None) -> list[dict[str, Any]]:
+        return four_at_once(*sweep(tmp_path / place, *SAMPLED, f"search.sampler={sampler}"), luck, lag)
+
+    first = asked_for("first", 1, 7)
+    assert asked_for("again", 2, 7) == first
+    assert (asked_for("without", 2, None) == asked_for("other", 1, None)) == (sampler == "random")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stop_after", [2, 9, 14])
+def test_a_search_that_was_stopped_goes_on_as_it_would_have(tmp_path: Path, stop_after: int) -> None:
+    whole = four_at_once(*sweep(tmp_path / "whole", *SAMPLED), 1, 7)
+    assert four_at_once(*sweep(tmp_path / "stopped", *SAMPLED), 2, 7, stop_after) == whole
+
+
+def test_the_next_trial_waits_for_those_that_choose_it(tmp_path: Path) -> None:
+    made, recipe = sweep(tmp_path, *SAMPLED)
+    study = open_study(made, recipe)
+    asker = Asker(study, recipe, 2)
+    (first, _), (second, _) = asker.ask() or (), asker.ask() or ()
+    assert not asker.ready
+    study.tell(second, [0.5, 0.5])
+    assert not asker.ready, "the first one chooses it"
+    study.tell(first, [0.5, 0.5])
+    assert asker.ready
+    assert (asker.known_to(0), asker.known_to()) == (set(), {0})
