@@ -40,7 +40,10 @@ def account_command(
     storage: Storage = RUNS,
     as_json: Json = False,
 ) -> None:
-    """Show the ε of everything that was ever trained on a corpus: what was released, and what was only looked at."""
+    """Show the ε of everything that was ever trained on a corpus.
+
+    One total is of what was released, another also of what was only looked at.
+    """
     if delta is not None and not 0 < delta < 1:
         raise UserError(f"--delta = {delta:g}: allowed: a number between 0 and 1")
     if not storage.is_dir():

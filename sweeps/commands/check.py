@@ -43,7 +43,7 @@ def check_command(
     tracking_uri: TrackingUri = None,
     as_json: Json = False,
 ) -> None:
-    """Compare a model with limits; exit code 1 with the figure that is over one. For pipelines.
+    """Compare a model with limits; exit code 1 if it is over one.
 
     Of a sweep, it is the named point, or the recommended one. SER and MIA are of the validation split, if the model has
     figures of it, else of the test split. A figure that is unknown is over its limit.

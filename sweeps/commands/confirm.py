@@ -32,7 +32,10 @@ def confirm_command(
     tracking_uri: TrackingUri = None,
     as_json: Json = False,
 ) -> None:
-    """Train the front, or one point, again with new seeds, and show means and 95 % intervals of its figures."""
+    """Train the front again with new seeds, and show means and intervals.
+
+    With a point, train that one alone. Intervals are of 95 %.
+    """
     with busy(LIBRARIES):
         from sweeps.engine.jobs.confirm import confirm
 

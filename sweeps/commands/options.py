@@ -57,7 +57,16 @@ def storage_folder(text: str | Path) -> Path:
     return folder
 
 
-Name = Annotated[str | None, typer.Argument(help="name of a sweep; by default the newest sweep")]
+
+
+def _sweeps(ctx: typer.Context) -> list[str]:
+    """Return the names of the sweeps for a shell to complete, without a look into them."""
+    return sorted(file.parent.name for file in (ctx.params.get("storage") or RUNS).glob("*/sweep.json"))
+
+
+Name = Annotated[
+    str | None, typer.Argument(help="name of a sweep; by default the newest sweep", autocompletion=_sweeps)
+]
 Point = Annotated[
     str | None, typer.Argument(metavar="[POINT]", help="a trial, such as 7, or its model after an epoch, such as 7@3")
 ]

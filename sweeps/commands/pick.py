@@ -60,7 +60,10 @@ def pick_command(
     tracking_uri: TrackingUri = None,
     as_json: Json = False,
 ) -> None:
-    """Write one configuration, the recommended or a named one, as a file for `train`, and record who picked it."""
+    """Write one configuration of a sweep as a file for `train`.
+
+    It is the recommended one within limits, or a named one. The sweep's folder keeps who picked it.
+    """
     printed = is_printed(output)
     if printed and as_json:
         raise UserError(f"--output = {str(output)!r}: --json prints there, too; allowed: a file")

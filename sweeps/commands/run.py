@@ -44,6 +44,7 @@ def run_command(
             metavar="RECIPE|CORPUS",
             help="a recipe, as the path of a YAML file or one of these names, or a file or folder of your utterances, "
             f"for which the recipe private is fitted: {', '.join(recipe_names())}",
+            autocompletion=recipe_names,
         ),
     ],
     name: Annotated[
@@ -85,7 +86,10 @@ def run_command(
     tracking_uri: TrackingUri = None,
     as_json: Json = False,
 ) -> None:
-    """Run a sweep to its front or, with a plan, to a released model; or a file of utterances to a released model."""
+    """Run a sweep to its front, or make a private model of a file of utterances.
+
+    With a plan, a sweep ends with a released model.
+    """
     overrides = with_trials(settings, trials)
     own = {"schema": schema, "labels_are_public": labels_are_public, "epsilon": epsilon, "encoder": encoder}
     if is_corpus(recipe):
@@ -169,7 +173,7 @@ def resume_command(
     tracking_uri: TrackingUri = None,
     as_json: Json = False,
 ) -> None:
-    """Go on with a sweep that was stopped, whatever stopped it, and with the release that it chooses for."""
+    """Go on with a sweep that was stopped, and with the release that follows."""
     with busy(LIBRARIES):
         from sweeps.engine.jobs.release import release_chosen
         from sweeps.engine.jobs.search import resume_sweep

@@ -26,7 +26,7 @@ _FEW = 5
 
 
 def list_command(storage: Storage = RUNS, tracking_uri: TrackingUri = None, as_json: Json = False) -> None:
-    """List the sweeps of a storage folder, the newest last, each with its best point."""
+    """List the sweeps of a storage folder, each with its best point."""
     from sweeps.store.sweep import all_sweeps
 
     found, broken = [], []
@@ -97,7 +97,7 @@ def _show_list(found: list[dict[str, Any]]) -> None:
 def status_command(
     name: Name = None, storage: Storage = RUNS, tracking_uri: TrackingUri = None, as_json: Json = False
 ) -> None:
-    """Show a sweep's state, trials, costs and front; also while it runs, from another shell."""
+    """Show a sweep's state, trials, costs and front; also while it runs."""
     from sweeps.results.snapshot import Snapshot
 
     found = Snapshot(named(storage, name))

@@ -8,7 +8,7 @@ from sweeps.text.terminal import print_line
 
 
 def stop_command(name: Name = None, storage: Storage = RUNS) -> None:
-    """End the running epochs of a sweep, save them and stop it, as Ctrl-C does. A second stop ends it at once."""
+    """End a sweep after its running epochs, as Ctrl-C does; twice: at once."""
     from edp.spec import UserError
     from sweeps.store.lock import STOP, is_held
 

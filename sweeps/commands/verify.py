@@ -51,7 +51,10 @@ def verify_command(
     settings: Set = None,
     as_json: Json = False,
 ) -> None:
-    """Measure clip and noise of a few steps, and compare them with the ledger; exit code 1 if they differ."""
+    """Measure clip and noise of a few steps, and compare with the ledger.
+
+    The exit code is 1 if they differ.
+    """
     document = verify_with_bar(load(config, settings or []))
     if as_json:
         print_json(document)

@@ -37,7 +37,7 @@ def served() -> Iterator[Served]:
     if not (storage / "quickstart" / "sweep.json").is_file():
         words = ["run", "quickstart", "--name", "quickstart", "--storage", str(storage)]
         subprocess.run(
-            [sys.executable, "-m", "dashboards.cli", *words], env={**os.environ, "PYTHONPATH": root}, check=True
+            [sys.executable, "-m", "sweeps.commands", *words], env={**os.environ, "PYTHONPATH": root}, check=True
         )
     # The page shows where it is, so somewhere short.
     here = Path(tempfile.gettempdir()) / "demo"
