@@ -57,8 +57,6 @@ def storage_folder(text: str | Path) -> Path:
     return folder
 
 
-
-
 def _sweeps(ctx: typer.Context) -> list[str]:
     """Return the names of the sweeps for a shell to complete, without a look into them."""
     return sorted(file.parent.name for file in (ctx.params.get("storage") or RUNS).glob("*/sweep.json"))
