@@ -62,7 +62,7 @@ def report_command(
     """Write a report for a privacy review: data, front, choice, guarantees, attacks."""
     with busy("loading the report's libraries"):
         from dashboards.report.page import write_report
-        from sweeps.commands.verify import MINUTE, verify_with_bar
+        from sweeps.engine.jobs.verify import MINUTE, verify_with_bar
         from trainables.records.job import TrialError
 
     sweep = named(storage, name)
@@ -73,7 +73,7 @@ def report_command(
         def measured(spec: TrialSpec) -> dict[str, Any] | None:
             quiet()  # it shows a progress bar of its own
             try:
-                return verify_with_bar(spec, None if verify else MINUTE)
+                return verify_with_bar(spec, err, None if verify else MINUTE)
             except (UserError, TrialError) as error:
                 if verify:
                     raise

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
 from sweeps.commands.console import out, print_json
 from sweeps.commands.options import RUNS, Json, Name, Storage, TrackingUri, named
+from sweeps.results.cost import sweep_cost
+from sweeps.results.front import tie_lines
+from sweeps.results.headline import headline
+from sweeps.results.snapshot import Snapshot
 from sweeps.text.columns import HOLLOW, HOLLOW_WORDS, SCHEMA_ONLY, TPR, epsilon_legend, model_cells, model_heads
 from sweeps.text.figures import (
     deciding_cell,
@@ -22,9 +26,6 @@ from sweeps.text.figures import (
 from sweeps.text.terminal import figures_table, fitting, print_line
 from trainables.records.pareto import Metrics, selection_key
 
-if TYPE_CHECKING:
-    from sweeps.results.snapshot import Snapshot
-
 SEEDS_HEAD = "new\nseeds"
 """The heading of the means over new seeds of the SER that chooses."""
 
@@ -33,8 +34,6 @@ def front_command(
     name: Name = None, storage: Storage = RUNS, tracking_uri: TrackingUri = None, as_json: Json = False
 ) -> None:
     """Show the Pareto-optimal configurations of a sweep."""
-    from sweeps.results.snapshot import Snapshot
-
     found = Snapshot(named(storage, name))
     if as_json:
         print_json(front_document(found))
@@ -48,8 +47,6 @@ def front_document(found: Snapshot) -> dict[str, Any]:
     `tied_with` is as `sweeps.results.front.ties` defines it, `new_seeds` as `sweeps.results.confirmed.means`, and
     `by_noise_in_mia` is True for the points of `sweeps.results.front.hollow`.
     """
-    from sweeps.results.cost import sweep_cost
-
     places = found.candidates
     return {
         "sweep": found.sweep.name,
@@ -87,9 +84,6 @@ def print_front(found: Snapshot, console: Console) -> None:
 
     Of a sweep that chooses on a proxy corpus, print the released model and its ε.
     """
-    from sweeps.results.front import tie_lines
-    from sweeps.results.headline import headline
-
     if found.pareto:
         again = {point.name: means for point in found.pareto if (means := found.new_seeds(point))}
         # A narrow terminal loses the changes first, and with them the intervals but that of the SER that chooses: a
