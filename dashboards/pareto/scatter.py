@@ -5,7 +5,6 @@ Charts are plain dictionaries: Plotly's objects take ten times longer to build.
 
 from __future__ import annotations
 
-import itertools
 import math
 from statistics import NormalDist
 from typing import Any
@@ -14,7 +13,7 @@ from plotly.colors import sample_colorscale
 
 from dashboards.pareto.data import Limits, PageData, is_number, within
 from dashboards.pareto.view import drawn_interval, references, view_of
-from sweeps.results.front import Candidate, clip_modes
+from sweeps.results.front import Candidate
 from sweeps.text.figures import WORTH, Figure, epsilon_words
 from trainables.records.pareto import difference
 
@@ -25,10 +24,6 @@ _SCALE = sample_colorscale("Viridis", [i / 10 * 0.88 for i in range(11)])
 """Viridis, without the end that is too close to the background."""
 _INTERVALS = 60
 """The size of the largest front whose intervals are drawn; more intervals would hide each other."""
-_FRONT = ("diamond", "square", "star", "hexagon")
-"""The marks of the front, one for each clipping mode."""
-_DOMINATED = ("circle-open", "square-open")
-"""The marks of dominated candidates, in the same order."""
 MANY = 1_000
 """The largest number of points off the front that are SVG elements. More are drawn by WebGL, which takes no seconds."""
 _TINTS = ("rgba(56,158,92,0.20)", "rgba(56,158,92,0.09)", "rgba(128,128,128,0.10)", "rgba(128,128,128,0.22)")
@@ -49,8 +44,7 @@ def scatter(
     view = view_of(snapshot, x, y, limits)
     x, y, drawn = view.x, view.y, view.drawn
     inside = {c.key for c in drawn if within(snapshot, c, limits)}
-    modes = clip_modes([c.point for c in drawn])
-    traces = _groups(drawn, inside, modes, x, y, colour)
+    traces = _groups(drawn, inside, x, y, colour)
     shapes, lines = _reference_lines(snapshot, x, y)
     xs, ys = (view.values(axis, snapshot) for axis in (x, y))
     notes: list[Chart] = []
@@ -109,15 +103,13 @@ def _axis(axis: Figure, values: list[float]) -> Chart:
 def _groups(
     drawn: list[Candidate],
     inside: set[str],
-    modes: dict[str, str],
     x: Figure,
     y: Figure,
     colour: Figure,
 ) -> list[Chart]:
     """Return a trace for each group of candidates, and one for the colour bar.
 
-    The groups are those outside the limits, the dominated ones and the front, each by clipping mode, and the front's
-    hollow points. `modes` maps candidates to their modes.
+    The groups are those outside the limits, the dominated ones, the front, and its hollow points.
     """
     shades = {c.key: shade_of(c, colour) for c in drawn}
     known = [s for s in shades.values() if s is not None] or [0.0]
@@ -131,11 +123,7 @@ def _groups(
     noisy = [c for c in drawn if c.key in inside and c.hollow]
     groups = [("outside the limits", [c for c in drawn if c.key not in inside], "x-thin-open", 7, 0.4)]
     dominated = [c for c in drawn if c.key in inside and not c.on_front]
-    kinds = list(dict.fromkeys(modes[c.key] for c in drawn)) or [""]
-    for words, symbol, mark in zip(kinds, itertools.cycle(_DOMINATED), itertools.cycle(_FRONT), strict=False):
-        which = f": {words}" if len(kinds) > 1 else ""
-        groups.append((f"dominated{which}", [c for c in dominated if modes[c.key] == words], symbol, 8, 0.65))
-        groups.append((f"Pareto-optimal{which}", [c for c in front if modes[c.key] == words], mark, 13, 1.0))
+    groups += [("dominated", dominated, "circle-open", 8, 0.65), ("Pareto-optimal", front, "diamond", 13, 1.0)]
     if noisy:
         groups.append(("on the front by MIA within noise alone", noisy, "diamond-open", 11, 0.8))
     many = len(drawn) - len(front) > MANY
@@ -149,7 +137,7 @@ def _groups(
         else:
             marker |= scale | {"color": [max(known) if (s := shades[c.key]) is None else s for c in members]}
         bars: Chart = {}
-        if symbol in _FRONT:
+        if symbol == "diamond":
             marker["line"] = {"width": 1, "color": _INK}
             if len(members) <= _INTERVALS:
                 bars = {f"error_{way}": _error_bars(members, axis, _MUTED) for way, axis in (("x", x), ("y", y))}
@@ -160,7 +148,7 @@ def _groups(
             "showlegend": bool(members),
             "marker": marker,
         }
-        apart = {"type": "scattergl"} if many and symbol in (*_DOMINATED, "x-thin-open") else {}
+        apart = {"type": "scattergl"} if many and symbol in ("circle-open", "x-thin-open") else {}
         traces.append(trace | bars | apart)
     if coloured:
         # The colour bar has its own trace, so that it stays if no point is within the limits.
