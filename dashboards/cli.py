@@ -1,7 +1,4 @@
-"""`edp-sweep` as it is installed: the commands of `sweeps`, and `ui` and `report`, which need the dashboards.
-
-Those two are registered here, because imports point one way: from `dashboards` to `sweeps`.
-"""
+"""`edp-sweep ui` and `report`. The table of commands (`sweeps.commands.app`) names this module, and imports it late."""
 
 from __future__ import annotations
 
@@ -12,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from edp.spec import UserError
-from sweeps.commands.app import CHOOSING, app, main
 from sweeps.commands.console import busy, err, out
 from sweeps.commands.options import FILE, RUNS, Name, Storage, TrackingUri, named
 from sweeps.text.paths import is_printed
@@ -21,11 +17,8 @@ from sweeps.text.terminal import print_line
 if TYPE_CHECKING:
     from trainables.config import TrialSpec
 
-__all__ = ["app", "main"]
 
-
-@app.command(rich_help_panel=CHOOSING)
-def ui(
+def ui_command(
     name: Name = None,
     port: Annotated[
         int | None,
@@ -35,7 +28,7 @@ def ui(
     storage: Storage = RUNS,
     tracking_uri: TrackingUri = None,
 ) -> None:
-    """Serve the Pareto page, where a configuration is picked, Optuna's and MLflow's; also while the sweep runs."""
+    """Serve the Pareto page, Optuna's and MLflow's; also while the sweep runs."""
     with busy("loading the page"):
         from dashboards.serve import serve
 
@@ -50,8 +43,7 @@ def ui(
     )
 
 
-@app.command(rich_help_panel=CHOOSING)
-def report(
+def report_command(
     name: Name = None,
     output: Annotated[
         Path,
@@ -67,10 +59,10 @@ def report(
     storage: Storage = RUNS,
     tracking_uri: TrackingUri = None,
 ) -> None:
-    """Write a report for a privacy review: question, data, front, choice, guarantees, attacks and costs."""
+    """Write a report for a privacy review: data, front, choice, guarantees, attacks."""
     with busy("loading the report's libraries"):
         from dashboards.report.page import write_report
-        from sweeps.commands.verify import MINUTE, verify_with_bar
+        from sweeps.engine.jobs.verify import MINUTE, verify_with_bar
         from trainables.records.job import TrialError
 
     sweep = named(storage, name)
@@ -81,7 +73,7 @@ def report(
         def measured(spec: TrialSpec) -> dict[str, Any] | None:
             quiet()  # it shows a progress bar of its own
             try:
-                return verify_with_bar(spec, None if verify else MINUTE)
+                return verify_with_bar(spec, err, None if verify else MINUTE)
             except (UserError, TrialError) as error:
                 if verify:
                     raise
@@ -96,7 +88,3 @@ def report(
         final = chosen.folder.name.startswith("train-")
         about = f"{chosen.folder.name}, a final training of" if final else ""
         print_line(out, f"wrote {output}, about {about}{' ' if final else ''}trial {chosen.name}")
-
-
-if __name__ == "__main__":
-    main()

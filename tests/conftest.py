@@ -34,6 +34,7 @@ os.environ.setdefault("RAY_worker_niceness", "0")
 from hypothesis import settings
 
 from tests.support import reaper
+from tests.support.command_line import commands as all_commands
 
 # The process that distributes the tests runs none, and need not import Ray and torch.
 if TYPE_CHECKING:
@@ -264,7 +265,9 @@ Command = Callable[..., tuple[int, str, str]]
 @pytest.fixture
 def command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Command:
     """Run `edp-sweep WORDS…`, or a command of `commands`, here; return exit code, standard output, standard error."""
-    from dashboards.cli import main
+    from sweeps.commands.app import main
+
+    all_commands()  # imports the modules whose consoles are replaced
 
     def run(*words: str, commands: typer.Typer | None = None) -> tuple[int, str, str]:
         capsys.readouterr()
@@ -298,7 +301,7 @@ class TinySweep:
 @pytest.fixture(scope="session")
 def tiny_sweep(kept_worker_groups: KeptGroups, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TinySweep]:
     """Run the one sweep that tests of what comes after a sweep share."""
-    from dashboards.cli import main
+    from sweeps.commands.app import main
 
     storage, recipe = tmp_path_factory.mktemp("runs"), tmp_path_factory.mktemp("recipes") / "tiny.yaml"
     recipe.write_text(TINY_RECIPE)

@@ -1,4 +1,4 @@
-"""The Pareto page: a Dash app for one sweep, and its candidates as a CSV file.
+"""The Pareto page: a Dash app for one sweep.
 
 Dash was chosen because Plotly draws the project's other figures, its callbacks are Python without a build step, and it
 serves all of its JavaScript itself, so the page works without a network.
@@ -6,22 +6,22 @@ serves all of its JavaScript itself, so the page works without a network.
 
 from __future__ import annotations
 
-import secrets
+import math
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 from dash import ClientsideFunction, Dash, Input, Output, State, ctx
-from flask import Response
 
 from dashboards.pareto import parts
-from dashboards.pareto.charts import charts
 from dashboards.pareto.data import Limits, PageData, opening_axes
 from dashboards.pareto.guard import guard
 from dashboards.pareto.layout import INDEX, page
 from dashboards.pareto.limits import limits, state
-from dashboards.pareto.selection import address, comparing, notes, picking, selection
+from dashboards.pareto.scatter import Chart, scatter
+from dashboards.pareto.selection import comparing, picking, selection
 from dashboards.pareto.source import Source
+from dashboards.pareto.view import view_of
+from sweeps.results.recommendation import leakage_of
 
 _HERE = Path(__file__).parent
 
@@ -55,32 +55,61 @@ def create(
         meta_tags=[{"name": "viewport", "content": "width=device-width, initial-scale=1"}],
     )
     links = {"MLflow": source.run_page(mlflow, None, tracking_uri) if mlflow else None, "Optuna": optuna}
-    token = secrets.token_urlsafe(32)
-    app.layout = page(source.sweep.name, output, links, seconds, opening_axes(source.read()[1]), token)
-    _theme(app)
+    app.layout = page(source.sweep.name, output, links, seconds, source.read()[1].recipe.search.limits)
     state(app, source)
     limits(app, source)
-    charts(app, source)
+    _charts(app, source)
     _trees(app)
     _table(app, source)
     selection(app, source, mlflow, tracking_uri)
-    address(app, source)
     comparing(app, source)
-    notes(app, source, token)
-    _download(app, source)
-    picking(app, source, output, tracking_uri, token)
+    picking(app, source, output, tracking_uri)
     guard(app)
     return app
 
 
-def _theme(app: Dash) -> None:
-    app.clientside_callback(
-        ClientsideFunction("edp", "theme"),
-        Output("theme", "data"),
-        Output("toggle", "children"),
-        Output("narrow", "data"),
-        Input("toggle", "n_clicks"),
+def _charts(app: Dash, source: Source) -> None:
+    """Register the callback that draws the charts, and the one that marks the selection in them.
+
+    The browser marks it, since a chart of thousands of points takes seconds to redraw.
+    """
+
+    @app.callback(
+        Output("first", "figure"),
+        Output("empty", "children"),
+        Output("scatter", "figure"),
+        Output("hint", "children"),
+        Input("version", "data"),
+        Input("limits", "data"),
     )
+    def draw(_: str | None, limits: Limits) -> Any:
+        return source.computed(_drawn, tuple(sorted(limits.items())))
+
+    app.clientside_callback(
+        ClientsideFunction("edp", "mark"),
+        Output("marked", "data"),
+        [Input(name, "data") for name in ("selected", "pinned")],
+        [Input(name, "figure") for name in ("first", "scatter")],
+    )
+
+
+def _drawn(found: PageData, limits: tuple[tuple[str, float], ...]) -> tuple[Chart, str, Chart, str]:
+    """Return SER against ε, and the first two objectives against each other, each with its sentences."""
+    if not found.candidates:
+        nothing: Chart = {"data": [], "layout": {"xaxis": {"visible": False}, "yaxis": {"visible": False}}}
+        return nothing, "No trial is complete yet; points appear here as they end.", nothing, ""
+
+    def chart(*keys: str) -> tuple[Chart, str]:
+        x, y, colour = map(found.axis, keys)
+        words = view_of(found, x, y, dict(limits)).note() + parts.colour_line(found, colour)
+        return scatter(found, dict(limits), x, y, colour), words + parts.lines_line(found, x, y)
+
+    first, words = chart("epsilon", found.chosen_by("ser"), found.chosen_by(leakage_of(found.recipe)))
+    second, hint = chart(*opening_axes(found), "epsilon")
+    beyond = sum(math.isinf(candidate.metrics["epsilon"]) for candidate in found.candidates.values())
+    if beyond:
+        words = f"{beyond} of {len(found.candidates)} have an infinite ε and are not drawn here. {words}"
+    return first, words, second, f"{hint}Lower left is better."
 
 
 def _trees(app: Dash) -> None:
@@ -134,34 +163,3 @@ def _table(app: Dash, source: Source) -> None:
         where = f"{first + 1}–{first + len(shown)} of {len(members)}" if members else "none"
         more = first + len(shown) < len(members)
         return parts.table(found, shown, sort["key"], sort["descending"]), where, number == 0, not more
-
-
-def candidates_csv(snapshot: PageData) -> str:
-    """Return a CSV row per candidate: its name, place, settings (named as in `--set`: `edp.C`) and metrics."""
-    advised = snapshot.advice().point
-    rows = [
-        {
-            "point": c.key,
-            "trial": c.point.trial,
-            "epoch": c.point.epoch,
-            "pareto": c.on_front,
-            "recommended": advised is not None and c.key == advised.name,
-            "tied_with": " ".join(c.tied_with),
-            "run_id": c.point.run_id,
-            **{name if "." in name else f"edp.{name}": value for name, value in c.params.items()},
-            **c.metrics,
-        }
-        for c in snapshot.candidates.values()
-    ]
-    return pd.DataFrame(rows).to_csv(index=False)
-
-
-def _download(app: Dash, source: Source) -> None:
-    """Serve the table at its own address, since the page's content policy lets no script create a file."""
-
-    def csv() -> Response:
-        name = f"{source.sweep.name}.csv"
-        headers = {"Content-Disposition": f'attachment; filename="{name}"', "Content-Type": "text/csv; charset=utf-8"}
-        return Response(candidates_csv(source.read()[1]), headers=headers)
-
-    app.server.add_url_rule("/candidates.csv", "candidates", csv)

@@ -12,7 +12,6 @@ from sweeps.results.front import Candidate
 from sweeps.results.headline import headline
 from sweeps.results.recommendation import Recommendation, choosing_leakage, recommend
 from sweeps.results.snapshot import Snapshot
-from sweeps.store.picks import read_notes
 from sweeps.store.sweep import Sweep
 from sweeps.text.figures import FIGURES, Figure
 
@@ -34,11 +33,6 @@ class PageData(Snapshot):
     def axes(self) -> dict[str, Figure]:
         """The quantities that can be drawn, metrics first."""
         return drawable(list(self.candidates.values()))
-
-    @cached_property
-    def notes(self) -> dict[str, str]:
-        """People's notes, by a candidate's key."""
-        return read_notes(self.sweep)
 
     @cached_property
     def headline(self) -> list[str]:
@@ -86,7 +80,7 @@ def snapshot(sweep: Sweep) -> PageData:
         UserError: if it cannot be read.
     """
     found = PageData(sweep)
-    for name in ("record", "state", "trials", "candidates", "epsilon", "release", "headline", "notes"):
+    for name in ("record", "state", "trials", "candidates", "epsilon", "release", "headline"):
         getattr(found, name)
     return found
 
@@ -115,11 +109,6 @@ def opening_axes(found: PageData) -> tuple[str, str]:
     first, *others = (metric_of(objective) for objective in found.recipe.search.objectives)
     second = others[0] if others else "ser" if first == "mia_auc" else "mia_auc"
     return found.chosen_by(first), found.chosen_by(second)
-
-
-def is_categorical(axis: Figure, found: list[Candidate]) -> bool:
-    """Return True if some value of a setting is not a number."""
-    return any(not isinstance(c.params[axis.key], int | float) for c in found if axis.key in c.params)
 
 
 def cost_key(axes: dict[str, Figure]) -> str:

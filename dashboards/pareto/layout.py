@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from dash import dcc, html
 
-from sweeps.store.picks import MAX_NOTE
 from sweeps.text.columns import HOLLOW
 from sweeps.text.figures import FIGURES, MARK, WORTH
 
@@ -20,7 +20,6 @@ _GRAPH: Any = {
     "responsive": True,
     "modeBarButtonsToRemove": ["lasso2d", "select2d", "autoScale2d"],
 }
-_STILL: Any = {"displayModeBar": False, "responsive": True}
 
 
 def aria(**attributes: str) -> dict[str, Any]:
@@ -39,27 +38,24 @@ def figures_row(head: Any, *cells: Any, **more: Any) -> html.Tr:
     return html.Tr([html.Th(head, scope="row"), *map(html.Td, cells)], **more)
 
 
-def _card(name: str, title: str, *children: Any) -> html.Section:
-    """Return a card that a callback hides while it has nothing to show."""
-    return html.Section([html.H2(title), *children], className="card", id=f"{name}-card", hidden=True)
-
-
 def _div(name: str, *children: Any, **more: Any) -> html.Div:
     return html.Div(list(children), className=name, **more)
 
 
-def _chart(name: str, config: Any) -> html.Div:
+def _chart(name: str) -> html.Div:
     """Return an empty chart; the style sheet sets the height of its frame."""
-    return _div(f"{name}-chart", dcc.Graph(id=name, config=config))
+    return _div(f"{name}-chart", dcc.Graph(id=name, config=_GRAPH))
 
 
-def _choice(name: str, label: str, value: str) -> html.Div:
-    options = dcc.Dropdown(id=name, value=value, clearable=False, searchable=False, options=[value])
-    return _div("choice", html.Label(label, htmlFor=name), options)
+def _slider(key: str, most: float | None) -> dcc.Input:
+    """Return a slider at a recipe's limit or, without one, at its end. A callback sets its range."""
+    at = 1.0 if most is None else math.log10(most) if FIGURES[key].log else most
+    # No `debounce`: with it Dash sets a text selection, which a slider does not have.
+    return dcc.Input(id=f"limit-{key}", type="range", min=at - 1, max=at + (most is not None), step="any", value=at)
 
 
-def answer() -> html.Section:
-    """Return the card of the recommendation, its reason and the limits."""
+def answer(limits: Mapping[Any, float]) -> html.Section:
+    """Return the card of the recommendation, its reason and the limits, which open as in the recipe."""
     others = FIGURES["worker_seconds"]
     sliders = [
         _div(
@@ -69,8 +65,7 @@ def answer() -> html.Section:
                 htmlFor=f"limit-{key}",
             ),
             html.Output(id={"type": "limit-text", "key": key}, htmlFor=f"limit-{key}"),
-            # No `debounce`: with it Dash sets a text selection, which a slider does not have.
-            dcc.Input(id=f"limit-{key}", type="range", min=0, max=1, step="any", value=1),
+            _slider(key, limits.get(key)),
             id={"type": "limit-card", "key": key},
         )
         for key in LIMITS
@@ -91,39 +86,19 @@ def answer() -> html.Section:
 def first() -> html.Section:
     """Return the card of the first chart, ε against SER."""
     bands = ", ".join(f"up to {top:,.0f} {words.replace(',', '')}" for top, words in WORTH)
-    return _card(
-        "first",
-        "What a guarantee costs",
-        html.P("", id="empty", className="note"),
-        _chart("first", _GRAPH),
-        html.P(
-            f"Lower left is better. Bands: the strength of an ε (Ponomareva et al. 2023): {bands}, above it none. "
-            "Bars: 95% intervals. Ringed: selected; in grey: compared with it. Click a point, or choose a row of the "
-            "table, to see it.",
-            className="note",
-        ),
+    words = (
+        f"Lower left is better. Bands: the strength of an ε (Ponomareva et al. 2023): {bands}, above it none. "
+        "Bars: 95% intervals. Ringed: selected; in grey: compared with it. Click a point, or choose a row of the "
+        "table, to see it."
     )
+    empty, note = html.P("", id="empty", className="note"), html.P(words, className="note")
+    return html.Section([html.H2("What a guarantee costs"), empty, _chart("first"), note], className="card")
 
 
-def scatter(x: str, y: str) -> html.Section:
-    """Return the card of the second chart, which opens with the quantities `x` and `y`."""
-    choices = _choice("x", "across", x), _choice("y", "up", y), _choice("colour", "colour", "epsilon")
-    return _card(
-        "scatter",
-        "What leaks",
-        _div("choices", *choices),
-        _chart("scatter", _GRAPH),
-        html.P(id="hint", className="note"),
-    )
-
-
-def sweeps() -> html.Section:
-    """Return the card that compares another sweep with this one."""
-    other = dcc.Dropdown(id="beside", options=[], placeholder="none; a chosen sweep's front is drawn above too")
-    choice = _div("choice", html.Label("sweep", htmlFor="beside"), other)
-    return _card(
-        "sweeps", "Another sweep for comparison", _div("choices", choice), html.Div(id="sweeps", className="scroll")
-    )
+def scatter() -> html.Section:
+    """Return the card of the second chart, of the first two objectives."""
+    children = [html.H2("What leaks"), _chart("scatter"), html.P(id="hint", className="note")]
+    return html.Section(children, className="card")
 
 
 def table() -> html.Section:
@@ -134,14 +109,13 @@ def table() -> html.Section:
                 "bar",
                 html.H2("Within the limits"),
                 dcc.Checklist(id="dominated", options=[{"label": " also dominated ones", "value": "yes"}], value=[]),
-                html.A("CSV", href="/candidates.csv", download="", id="csv", title="all configurations as a table"),
                 html.Button("← Previous", id="previous"),
                 html.Span(id="table-where", role="status"),
                 html.Button("Next →", id="next"),
             ),
             html.P(
                 f"◆ Pareto-optimal, {HOLLOW} the same, but only by a lead in MIA within its noise, ○ dominated, ~ tied "
-                f"with another within noise, ✎ has a note, {MARK} an ε of 1e4 or more: no formal guarantee. The head "
+                f"with another within noise, {MARK} an ε of 1e4 or more: no formal guarantee. The head "
                 "of a column sorts, the button of a row selects.",
                 id="table-key",
                 className="note",
@@ -155,7 +129,7 @@ def table() -> html.Section:
 
 
 def details(output: Path) -> html.Section:
-    """Return the card of the selected configuration, with Pick, which writes `output`, and the note."""
+    """Return the card of the selected configuration, with Pick, which writes `output`."""
     return html.Section(
         [
             html.H2("Nothing selected", id="chosen", **aria(live="polite")),
@@ -178,64 +152,30 @@ def details(output: Path) -> html.Section:
             ),
             html.Div(id="side-by-side"),
             html.Div(id="details"),
-            html.Label("Note", htmlFor="note"),
-            dcc.Textarea(id="note", maxLength=MAX_NOTE, placeholder="kept in the sweep's folder"),
-            _div(
-                "pick",
-                html.Button("Save note", id="save-note", disabled=True),
-                html.P(id="noted", role="status", className="note"),
-            ),
-            html.Div(
-                [
-                    html.H3("What is known of its ε"),
-                    _chart("epsilons", _STILL),
-                    html.P(id="epsilons-note", className="note"),
-                ],
-                id="charts",
-                hidden=True,
-            ),
         ],
         className="card details",
     )
 
 
-THEME = """
-  // Before anything is painted: the last choice on this page, or else the system's setting.
-  document.documentElement.dataset.theme = localStorage.getItem("edp-theme")
-    || (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light");
-"""
-"""The script that sets the theme. The page's policy allows it by its hash (`dashboards.pareto.guard`)."""
-
-INDEX = (
-    f"""<!DOCTYPE html>
+INDEX = """<!DOCTYPE html>
 <html lang="en">
-<head>{{%metas%}}<title>{{%title%}}</title>
-<script>{THEME}</script>
-"""
-    + """{%favicon%}{%css%}</head>
+<head>{%metas%}<title>{%title%}</title>{%favicon%}{%css%}</head>
 <body>{%app_entry%}<footer>{%config%}{%scripts%}{%renderer%}</footer></body>
 </html>"""
-)
 
 
 def page(
-    name: str,
-    output: Path,
-    links: Mapping[str, str | None],
-    seconds: float,
-    axes: tuple[str, str] = ("valid_ser", "valid_mia_auc"),
-    token: str = "",
+    name: str, output: Path, links: Mapping[str, str | None], seconds: float, limits: Mapping[Any, float]
 ) -> html.Div:
     """Return the whole page of sweep `name`, refreshed every `seconds` while the sweep runs.
 
     Args:
         links: addresses of other pages on the sweep, by name.
-        axes: metrics that the second chart opens with, across and up.
-        token: a secret of this page. Pick requires it, so that no other page can pick.
+        limits: the recipe's `search.limits`.
     """
     return html.Div(
         [
-            *(dcc.Store(id=name) for name in ("version", "theme", "narrow", "selected", "pinned", "written", "marked")),
+            *(dcc.Store(id=name) for name in ("version", "selected", "pinned", "marked")),
             dcc.Store(id="pressed-row"),  # the button of the table that was pressed last, as page.js writes it
             dcc.Store(id="pressed-head"),
             *(dcc.Store(id=f"{name}-{what}") for name in ("rows", "details") for what in ("tree", "put")),
@@ -243,9 +183,6 @@ def page(
             dcc.Store(id="advice"),  # the recommendation within the limits
             dcc.Store(id="asked"),  # the point and the model name of a pick that awaits a second click
             dcc.Store(id="limits", data={}),
-            dcc.Store(id="link", data={}),
-            dcc.Location(id="url", refresh=False),
-            dcc.Store(id="token", data=token),
             dcc.Store(id="sort", data={"key": None, "descending": False}),
             dcc.Store(id="table-page", data=0),
             dcc.Interval(id="tick", interval=int(seconds * 1000)),
@@ -255,28 +192,16 @@ def page(
                     html.Div([html.H1(f"Sweep {name}"), html.P(id="state", role="status")]),
                     html.Nav(
                         [
-                            *(
-                                html.A(name, href=link, target="_blank", id=name.lower())
-                                for name, link in links.items()
-                                if link
-                            ),
-                            html.Button("Dark", id="toggle", **aria(label="Switch between light and dark")),
+                            html.A(name, href=link, target="_blank", id=name.lower())
+                            for name, link in links.items()
+                            if link
                         ]
                     ),
                 ]
             ),
             html.Main(
                 [
-                    html.Div(
-                        [
-                            first(),
-                            answer(),
-                            scatter(*axes),
-                            table(),
-                            sweeps(),
-                        ],
-                        className="wide",
-                    ),
+                    html.Div([first(), answer(limits), scatter(), table()], className="wide"),
                     html.Div([details(output)], className="narrow"),
                 ]
             ),

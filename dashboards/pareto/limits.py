@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from dash import Dash, Input, Output, State, ctx, no_update
@@ -58,10 +57,9 @@ def limits(app: Dash, source: Source) -> None:
         [Output({"type": "limit-card", "key": name}, "hidden") for name in names],
         Input("version", "data"),
         Input("reset", "n_clicks"),
-        Input("link", "data"),
         [State(f"limit-{name}", prop) for name in names for prop in ("max", "value")],
     )
-    def ranges(_: str | None, __: int | None, link: dict[str, Any], *before: Any) -> list[Any]:
+    def ranges(_: str | None, __: int | None, *before: Any) -> list[Any]:
         found = source.read()[1]
         settings: list[Any] = []
         labels: list[str] = []
@@ -70,11 +68,6 @@ def limits(app: Dash, source: Source) -> None:
             axis = _limit_axis(found, name)
             low, high, step = source.computed(_bounds, axis)
             end, value = before[2 * i], before[2 * i + 1]
-            if ctx.triggered_id is None or ctx.triggered_id == "link":
-                value, end = _linked(link, name, axis), high
-                if value is None:
-                    own = {f"{metric}": most for metric, most in found.recipe.search.limits.items()}
-                    value = _linked(own, axis.key.removeprefix("valid_"), axis)
             # A slider at its end sets no limit, and still sets none when the range grows.
             free = ctx.triggered_id == "reset" or None in (value, end) or float(value) >= float(end)
             settings += [low, high, step, high if free else max(low, min(high, float(value)))]
@@ -110,12 +103,3 @@ def _limit_axis(snapshot: PageData, name: str) -> Figure:
 
 def _bounds(snapshot: PageData, axis: Figure) -> tuple[float, float, float]:
     return bounds(axis, list(snapshot.candidates.values()))
-
-
-def _linked(link: dict[str, Any], name: str, axis: Figure) -> float | None:
-    """Return the slider position of a limit that the page's address holds; None if it holds no number."""
-    try:
-        value = float(link.get(name, ""))
-        return math.log10(value) if axis.log else value
-    except (TypeError, ValueError):
-        return None  # any text can stand in an address

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 from dash import html
 
 from dashboards.pareto.data import Limits, PageData, cost_key, is_number, within
 from dashboards.pareto.layout import aria, figures_row, figures_table
-from dashboards.pareto.style import varies
+from dashboards.pareto.scatter import varies
 from dashboards.pareto.view import references
 from sweeps.config.parts import metric_of
 from sweeps.results.confirmed import seeds_words
@@ -26,6 +27,7 @@ from sweeps.text.figures import (
     read_text,
     shadow_words,
 )
+from trainables.records.pareto import difference
 
 ROWS = 25
 """The number of the table's rows that are shown at once."""
@@ -103,14 +105,6 @@ def lines_line(snapshot: PageData, x: Figure, y: Figure) -> str:
     return f"{'; '.join(lines)}. " if lines else ""
 
 
-def hint(x: Figure, y: Figure) -> str:
-    """Return a sentence that says which corner of the scatter is best."""
-    side = {"lower": "left", "higher": "right"}.get(x.better)
-    end = {"lower": "Lower", "higher": "Upper"}.get(y.better)
-    where = f"{end} {side} is better. " if side and end else ""
-    return where + "Click a point, or choose a row of the table, to see it."
-
-
 def dominated_note(snapshot: PageData, candidate: Candidate) -> str:
     """Return a sentence on a candidate's place: on the front, dominated, or tied."""
     names = ", ".join(snapshot.candidates[key].name for key in candidate.tied_with)
@@ -178,6 +172,45 @@ def _leak_lines(candidate: Candidate, shadow: str) -> list[str]:
     return lines
 
 
+def side_by_side(snapshot: PageData, one: Candidate, others: Sequence[Candidate]) -> html.Table:
+    """Return a table of candidates: metrics, with their differences from `one`, and the settings that differ.
+
+    A difference of two measured figures is a 95 % interval. It has a column of its own if there is one other candidate,
+    and stands below each figure otherwise.
+    """
+    every, alone = (one, *others), len(others) == 1
+    rows = []
+    for axis in snapshot.axes.values():
+        if any(axis.key in candidate.metrics for candidate in every):
+            apart = [_apart(axis, one, other) for other in others]
+            cells = [
+                _cell(axis, one),
+                *(_cell(axis, o, "" if alone else a) for o, a in zip(others, apart, strict=True)),
+            ]
+            rows.append(figures_row(axis.head, *cells, *apart[:alone]))
+    settings = [Figure("epoch", "epochs")]
+    names = dict.fromkeys(name for candidate in every for name in candidate.params)
+    settings += [Figure(n, n) for n in names if any(c.params.get(n) != one.params.get(n) for c in others)]
+    rows += [figures_row(axis.label, *(_cell(axis, c) for c in every), *([""] * alone)) for axis in settings]
+    heads = ("", *(candidate.name for candidate in every), *(["difference (95%)"] * alone))
+    return figures_table(heads, rows, "figures two")
+
+
+def _cell(axis: Figure, candidate: Candidate, apart: str = "") -> Any:
+    figure = axis.text(candidate.metrics.get(axis.key, candidate.value(axis.key)))
+    return [figure, html.Div(apart, className="apart")] if apart else figure
+
+
+def _apart(axis: Figure, one: Candidate, other: Candidate) -> str:
+    """Return the difference of two candidates; as an interval if both metrics have one."""
+    a, b = one.value(axis.key), other.value(axis.key)
+    if (of_a := one.interval(axis.key)) and (of_b := other.interval(axis.key)):
+        low, high = difference(a, of_a, b, of_b)
+        words = f"{100 * low:+.1f} to {100 * high:+.1f} points" if axis.percent else f"{low:+.3f} to {high:+.3f}"
+        return words + (", noise" if low <= 0 <= high else "")
+    return axis.change(a, b)
+
+
 def table_members(
     snapshot: PageData, limits: Limits, dominated: bool, key: str | None, descending: bool
 ) -> list[Candidate]:
@@ -219,9 +252,8 @@ def table(snapshot: PageData, members: list[Candidate], key: str | None, descend
         heads += [head, "ε (read)"] if read and axis.key == "epsilon" else [head]
     rows = []
     for c in members:
-        marks = (" ~" if c.tied_with else "") + (" ✎" if c.key in snapshot.notes else "")
         button = html.Button(
-            f"{HOLLOW if c.hollow else '◆' if c.on_front else '○'} {c.name}{marks}",
+            f"{HOLLOW if c.hollow else '◆' if c.on_front else '○'} {c.name}{' ~' if c.tied_with else ''}",
             id={"type": "row", "key": c.key},
             className="row",
             **aria(pressed="false"),

@@ -1,32 +1,29 @@
-"""The scatter chart of all candidates over two quantities."""
+"""The scatter chart of all candidates over two quantities.
+
+Charts are plain dictionaries: Plotly's objects take ten times longer to build.
+"""
 
 from __future__ import annotations
 
-import itertools
 import math
+from statistics import NormalDist
+from typing import Any
 
-from dashboards.pareto.data import Limits, PageData, within
-from dashboards.pareto.style import (
-    SCALES,
-    THEMES,
-    Chart,
-    axis_range,
-    axis_style,
-    base_layout,
-    decades,
-    shade_of,
-    varies,
-)
-from dashboards.pareto.view import drawn_interval, is_drawn, references, view_of
-from sweeps.results.front import Candidate, clip_modes
+from plotly.colors import sample_colorscale
+
+from dashboards.pareto.data import Limits, PageData, is_number, within
+from dashboards.pareto.view import drawn_interval, references, view_of
+from sweeps.results.front import Candidate
 from sweeps.text.figures import WORTH, Figure, epsilon_words
+from trainables.records.pareto import difference
 
+Chart = dict[str, Any]
+
+_PAPER, _INK, _MUTED, _GRID = "#ffffff", "#1f2933", "#7b8794", "#e4e7eb"
+_SCALE = sample_colorscale("Viridis", [i / 10 * 0.88 for i in range(11)])
+"""Viridis, without the end that is too close to the background."""
 _INTERVALS = 60
 """The size of the largest front whose intervals are drawn; more intervals would hide each other."""
-_FRONT = ("diamond", "square", "star", "hexagon")
-"""The marks of the front, one for each clipping mode."""
-_DOMINATED = ("circle-open", "square-open")
-"""The marks of dominated candidates, in the same order."""
 MANY = 1_000
 """The largest number of points off the front that are SVG elements. More are drawn by WebGL, which takes no seconds."""
 _TINTS = ("rgba(56,158,92,0.20)", "rgba(56,158,92,0.09)", "rgba(128,128,128,0.10)", "rgba(128,128,128,0.22)")
@@ -38,90 +35,87 @@ def scatter(
     x: Figure,
     y: Figure,
     colour: Figure,
-    theme: str,
-    *,
-    beside: PageData | None = None,
-    narrow: bool = False,
 ) -> Chart:
     """Draw all candidates over two quantities, coloured by a third if it varies.
 
     `assets/page.js` marks the selected point, which it finds by its key, since redrawing thousands of points takes
     seconds.
-
-    Args:
-        beside: another sweep whose front is drawn too.
-        narrow: whether the screen is a telephone's, where the colour bar goes above the chart.
     """
     view = view_of(snapshot, x, y, limits)
     x, y, drawn = view.x, view.y, view.drawn
     inside = {c.key for c in drawn if within(snapshot, c, limits)}
-    modes = clip_modes([c.point for c in drawn])
-    traces = _groups(drawn, inside, modes, x, y, colour, theme, narrow)
-    others = [c for c in beside.front if is_drawn(c, x) and is_drawn(c, y)] if beside is not None else []
-    if beside is not None:
-        # Points of another sweep have no `customdata`, since they cannot be selected.
-        marker = {"symbol": "square-open", "size": 11, "color": THEMES[theme]["ink"], "line": {"width": 1.5}}
-        traces.append(_points(f"front of {beside.record.name}", others, x, y, colour) | {"marker": marker})
-    shapes, lines = _reference_lines(snapshot, x, y, theme)
-    xs, ys = (view.values(axis, snapshot, others) for axis in (x, y))
+    traces = _groups(drawn, inside, x, y, colour)
+    shapes, lines = _reference_lines(snapshot, x, y)
+    xs, ys = (view.values(axis, snapshot) for axis in (x, y))
     notes: list[Chart] = []
     if x.key == "epsilon":
-        for drawing, found in zip((shapes, notes), _bands(xs, x, theme, narrow), strict=True):
+        for drawing, found in zip((shapes, notes), _bands(xs, x), strict=True):
             drawing.extend(found)
-    notes += _released(snapshot, drawn, x, y, theme)
-    layout = base_layout(
-        theme,
-        xaxis=_axis(x, drawn, xs, theme, narrow),
-        yaxis=_axis(y, drawn, ys, theme, False),
-        shapes=shapes,
-        annotations=notes,
-        showlegend=True,
-        legend={"orientation": "h", "x": 0, "y": -0.3 if narrow else -0.2, "yanchor": "top", "itemsizing": "constant"},
-        **({"margin": {"l": 50, "r": 8, "t": 85, "b": 50}} if narrow else {}),
-    )
+    notes += _released(snapshot, drawn, x, y)
+    layout = {
+        "paper_bgcolor": _PAPER,
+        "plot_bgcolor": "rgba(0,0,0,0)",  # points by WebGL lie below it
+        "font": {"color": _INK, "family": "system-ui, sans-serif", "size": 13},
+        "margin": {"l": 70, "r": 20, "t": 40, "b": 55},
+        "hoverlabel": {"bgcolor": _PAPER, "bordercolor": _MUTED, "font": {"color": _INK}},
+        "uirevision": "kept",  # zoom and legend survive a refresh
+        "hovermode": "closest",
+        "xaxis": _axis(x, xs),
+        "yaxis": _axis(y, ys),
+        "shapes": shapes,
+        "annotations": notes,
+        "showlegend": True,
+        "legend": {"orientation": "h", "x": 0, "y": -0.2, "yanchor": "top", "itemsizing": "constant"},
+    }
     return {"data": [*traces, *lines], "layout": layout}
 
 
-def _released(snapshot: PageData, drawn: list[Candidate], x: Figure, y: Figure, theme: str) -> list[Chart]:
+def _released(snapshot: PageData, drawn: list[Candidate], x: Figure, y: Figure) -> list[Chart]:
     """Return an arrow at the settings that the released model has; [] if there is none, or none is drawn."""
     release = snapshot.release
     found = [c for c in drawn if release is not None and (c.point.trial, c.point.last) == (release.trial, True)]
     return [
         {axis: math.log10(c.value(of.key)) if of.log else c.value(of.key) for axis, of in (("x", x), ("y", y))}
         | {"text": "<b>released</b>", "showarrow": True, "arrowhead": 2, "ax": 30, "ay": -50}
-        | {"standoff": 12, "font": {"color": THEMES[theme]["ink"]}, "arrowcolor": THEMES[theme]["ink"]}
+        | {"standoff": 12, "font": {"color": _INK}, "arrowcolor": _INK}
         for c in found
     ]
 
 
-def _axis(axis: Figure, drawn: list[Candidate], values: list[float], theme: str, narrow: bool) -> Chart:
-    if any(isinstance(c.value(axis.key), str) for c in drawn):
-        return {"type": "category", "title": {"text": axis.label}}
-    few = {"tickangle": 0, "nticks": 5} | ({"dtick": decades(values, 4)} if axis.log and not axis.percent else {})
-    return axis_style(axis, theme, values, **(few if narrow else {}))
+def _axis(axis: Figure, values: list[float]) -> Chart:
+    """Return the style of an axis whose quantity takes `values`."""
+    logs = [math.log10(v) for v in values if v > 0] or [0.0]
+    decades = max(1, math.ceil((max(logs) - min(logs)) / 8))  # at most eight ticks
+    return {
+        "title": {"text": axis.label, "standoff": 10},
+        "type": "log" if axis.log else "linear",
+        "range": _range(axis, values),
+        "gridcolor": _GRID,
+        "linecolor": _MUTED,
+        "zeroline": False,
+        "tickformat": ".3~p" if axis.percent else "",
+        "exponentformat": "power",
+        "dtick": None if not axis.log else "D2" if axis.percent else decades,  # D2: 1, 2 and 5
+        "automargin": True,
+    }
 
 
 def _groups(
     drawn: list[Candidate],
     inside: set[str],
-    modes: dict[str, str],
     x: Figure,
     y: Figure,
     colour: Figure,
-    theme: str,
-    narrow: bool,
 ) -> list[Chart]:
     """Return a trace for each group of candidates, and one for the colour bar.
 
-    The groups are those outside the limits, the dominated ones and the front, each by clipping mode, and the front's
-    hollow points. `modes` maps candidates to their modes.
+    The groups are those outside the limits, the dominated ones, the front, and its hollow points.
     """
-    t = THEMES[theme]
     shades = {c.key: shade_of(c, colour) for c in drawn}
     known = [s for s in shades.values() if s is not None] or [0.0]
     coloured = varies(drawn, colour)
     scale = {
-        "colorscale": [[i / 10, tint] for i, tint in enumerate(SCALES[theme])],
+        "colorscale": [[i / 10, tint] for i, tint in enumerate(_SCALE)],
         "cmin": min(known),
         "cmax": max(known) if coloured else min(known) + 1,
     }
@@ -129,11 +123,7 @@ def _groups(
     noisy = [c for c in drawn if c.key in inside and c.hollow]
     groups = [("outside the limits", [c for c in drawn if c.key not in inside], "x-thin-open", 7, 0.4)]
     dominated = [c for c in drawn if c.key in inside and not c.on_front]
-    kinds = list(dict.fromkeys(modes[c.key] for c in drawn)) or [""]
-    for words, symbol, mark in zip(kinds, itertools.cycle(_DOMINATED), itertools.cycle(_FRONT), strict=False):
-        which = f": {words}" if len(kinds) > 1 else ""
-        groups.append((f"dominated{which}", [c for c in dominated if modes[c.key] == words], symbol, 8, 0.65))
-        groups.append((f"Pareto-optimal{which}", [c for c in front if modes[c.key] == words], mark, 13, 1.0))
+    groups += [("dominated", dominated, "circle-open", 8, 0.65), ("Pareto-optimal", front, "diamond", 13, 1.0)]
     if noisy:
         groups.append(("on the front by MIA within noise alone", noisy, "diamond-open", 11, 0.8))
     many = len(drawn) - len(front) > MANY
@@ -141,16 +131,16 @@ def _groups(
     for name, members, symbol, size, opacity in groups:
         marker: Chart = {"symbol": symbol, "size": size, "line": {"width": 1.5}}
         if symbol == "x-thin-open":
-            marker["color"] = t["muted"]
+            marker["color"] = _MUTED
         elif not coloured:
-            marker["color"] = SCALES[theme][5]
+            marker["color"] = _SCALE[5]
         else:
             marker |= scale | {"color": [max(known) if (s := shades[c.key]) is None else s for c in members]}
         bars: Chart = {}
-        if symbol in _FRONT:
-            marker["line"] = {"width": 1, "color": t["ink"]}
+        if symbol == "diamond":
+            marker["line"] = {"width": 1, "color": _INK}
             if len(members) <= _INTERVALS:
-                bars = {f"error_{way}": _error_bars(members, axis, t["muted"]) for way, axis in (("x", x), ("y", y))}
+                bars = {f"error_{way}": _error_bars(members, axis, _MUTED) for way, axis in (("x", x), ("y", y))}
         trace = _points(name, members, x, y, colour) | {
             "customdata": [c.key for c in members],
             "meta": {way: _intervals(members, axis) for way, axis in (("x", x), ("y", y))},
@@ -158,13 +148,13 @@ def _groups(
             "showlegend": bool(members),
             "marker": marker,
         }
-        apart = {"type": "scattergl"} if many and symbol in (*_DOMINATED, "x-thin-open") else {}
+        apart = {"type": "scattergl"} if many and symbol in ("circle-open", "x-thin-open") else {}
         traces.append(trace | bars | apart)
     if coloured:
         # The colour bar has its own trace, so that it stays if no point is within the limits.
         traces.append(
             {"type": "scatter", "mode": "markers", "x": [None], "y": [None], "showlegend": False, "hoverinfo": "skip"}
-            | {"marker": scale | {"color": [max(known)], "showscale": True, "colorbar": _colour_bar(colour, narrow)}}
+            | {"marker": scale | {"color": [max(known)], "showscale": True, "colorbar": _colour_bar(colour)}}
         )
     return traces
 
@@ -193,12 +183,9 @@ def _intervals(members: list[Candidate], axis: Figure) -> list[tuple[float, floa
     return found if any(found) else []
 
 
-def _colour_bar(colour: Figure, narrow: bool) -> Chart:
-    """Return the colour bar: beside the chart, or above it on a narrow screen."""
-    above = {"orientation": "h", "x": 0.5, "y": 1.08, "yanchor": "bottom", "thickness": 10, "nticks": 5}
-    title = {"text": f"log10 {colour.label}" if colour.log else colour.label, "side": "top" if narrow else "right"}
-    place = above if narrow else {"thickness": 14}
-    return {"title": title, "outlinewidth": 0, "tickformat": ".3~p" if colour.percent else ""} | place
+def _colour_bar(colour: Figure) -> Chart:
+    title = {"text": f"log10 {colour.label}" if colour.log else colour.label, "side": "right"}
+    return {"title": title, "outlinewidth": 0, "tickformat": ".3~p" if colour.percent else "", "thickness": 14}
 
 
 def _error_bars(members: list[Candidate], axis: Figure, colour: str) -> Chart:
@@ -217,9 +204,9 @@ def _error_bars(members: list[Candidate], axis: Figure, colour: str) -> Chart:
     }
 
 
-def _bands(values: list[float], x: Figure, theme: str, narrow: bool) -> tuple[list[Chart], list[Chart]]:
+def _bands(values: list[float], x: Figure) -> tuple[list[Chart], list[Chart]]:
     """Return shapes that shade the tiers of ε behind the points, and their labels."""
-    low, high = axis_range(x, values)
+    low, high = _range(x, values)
     tiers = [*((math.log10(top), words) for top, words in WORTH), (math.inf, "no formal guarantee")]
     shapes: list[Chart] = []
     notes: list[Chart] = []
@@ -234,15 +221,15 @@ def _bands(values: list[float], x: Figure, theme: str, narrow: bool) -> tuple[li
             | {"fillcolor": tint, "line": {"width": 0}, "layer": "below"}
         )
         # A label has its place above the chart, where no point is. One without room there is left to the text below.
-        if right - left > len(words) * (0.021 if narrow else 0.009) * (high - low):
+        if right - left > len(words) * 0.009 * (high - low):
             notes.append(
                 {"text": words, "x": (left + right) / 2, "xref": "x", "y": 1, "yref": "paper", "yanchor": "bottom"}
-                | {"showarrow": False, "font": {"size": 11, "color": THEMES[theme]["muted"]}}
+                | {"showarrow": False, "font": {"size": 11, "color": _MUTED}}
             )
     return shapes, notes
 
 
-def _reference_lines(snapshot: PageData, x: Figure, y: Figure, theme: str) -> tuple[list[Chart], list[Chart]]:
+def _reference_lines(snapshot: PageData, x: Figure, y: Figure) -> tuple[list[Chart], list[Chart]]:
     """Return dashed lines at the SGD baseline, dotted ones at an attack that guesses, and a trace of each.
 
     The traces are empty. They put the lines' names into the legend, where they cover no point.
@@ -251,7 +238,7 @@ def _reference_lines(snapshot: PageData, x: Figure, y: Figure, theme: str) -> tu
     looks: dict[str, Chart] = {}
     for axis, along, across in ((x, "x", "y"), (y, "y", "x")):
         for name, value, dash in references(snapshot, axis):
-            looks[name] = {"dash": dash, "width": 1.5, "color": THEMES[theme]["muted"]}
+            looks[name] = {"dash": dash, "width": 1.5, "color": _MUTED}
             refs = {f"{across}ref": "paper", f"{along}ref": along}
             shapes.append(
                 {"type": "line", f"{along}0": value, f"{along}1": value, f"{across}0": 0, f"{across}1": 1}
@@ -261,3 +248,39 @@ def _reference_lines(snapshot: PageData, x: Figure, y: Figure, theme: str) -> tu
         {"type": "scatter", "mode": "lines", "x": [None], "y": [None], "hoverinfo": "skip", "line": look, "name": name}
         for name, look in looks.items()
     ]
+
+
+def _range(axis: Figure, values: list[float]) -> list[float]:
+    """Return the values' range with a margin; in log10 for a logarithmic axis."""
+    found = [math.log10(v) if axis.log else v for v in values if is_number(v) and (v > 0 or not axis.log)] or [0.0, 1.0]
+    low, high = min(found), max(found)
+    room = 0.07 * (high - low) or 0.1 * abs(high) or 0.5
+    return [low - room, high + room]
+
+
+def shade_of(candidate: Candidate, axis: Figure) -> float | None:
+    """Return the number that sets a candidate's colour, in log10 for a logarithmic axis; None if it has no value."""
+    value = candidate.value(axis.key)
+    if not is_number(value) or (axis.log and value <= 0):
+        return None
+    return math.log10(value) if axis.log else float(value)
+
+
+def varies(found: list[Candidate], axis: Figure) -> bool:
+    """Return True if colours tell candidates apart.
+
+    They do not if every z0 was solved for one target ε. They do not either if the largest and the smallest value of a
+    measured metric are within noise: at 95 % over all pairs (Bonferroni), as they are the most distant of many.
+    """
+    shades = {c.key: shade for c in found if (shade := shade_of(c, axis)) is not None}
+    members = sorted((c for c in found if c.key in shades), key=lambda c: shades[c.key])
+    if not members:
+        return False
+    least, most = members[0], members[-1]
+    gap = shades[most.key] - shades[least.key]
+    of_most, of_least = most.interval(axis.key), least.interval(axis.key)
+    if of_least is None or of_most is None or gap == 0:
+        return gap > (0.01 if axis.log else 0.0)
+    normal, pairs = NormalDist(), len(members) * (len(members) - 1) / 2
+    wider = normal.inv_cdf(1 - 0.025 / pairs) / normal.inv_cdf(0.975)
+    return gap > wider * (gap - difference(most.value(axis.key), of_most, least.value(axis.key), of_least)[0])

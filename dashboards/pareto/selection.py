@@ -1,4 +1,4 @@
-"""The callbacks that select, compare, annotate and pick a candidate."""
+"""The callbacks that select, compare and pick a candidate."""
 
 from __future__ import annotations
 
@@ -7,19 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from dash import ClientsideFunction, Dash, Input, Output, State, ctx, html, no_update
-from flask import abort
 
-from dashboards.pareto import detail, parts
+from dashboards.pareto import parts
 from dashboards.pareto.data import Limits
-from dashboards.pareto.detail import side_by_side
-from dashboards.pareto.guard import same
 from dashboards.pareto.source import Source
-from dashboards.pareto.style import blank
 from edp.spec import UserError
 from sweeps.registry.pick import Wanted, is_pick, keep, objection
-from sweeps.results.front import Candidate
 from sweeps.results.snapshot import Snapshot
-from sweeps.store.picks import NOTES, read_notes, write_note
 from sweeps.store.storage import train_line
 from sweeps.store.sweep import Sweep
 from sweeps.text.figures import enumerated
@@ -46,63 +40,32 @@ def selection(app: Dash, source: Source, mlflow: str | None, tracking_uri: str |
         Output("selected", "data", allow_duplicate=True),
         Output("advised", "data"),
         Input("version", "data"),
-        Input("link", "data"),
         State("selected", "data"),
         State("advised", "data"),
         prevent_initial_call="initial_duplicate",
     )
-    def follow(_: str | None, link: dict[str, Any], selected: str | None, before: str | None) -> Any:
-        found = source.read()[1]
-        point = found.advice().point
+    def follow(_: str | None, selected: str | None, before: str | None) -> Any:
+        point = source.read()[1].advice().point
         now = point.name if point else None
-        if ctx.triggered_id != "version" and link.get("at") in found.candidates:
-            return link["at"], now
         return (now if selected in (None, before) and selected != now else no_update), now
 
     @app.callback(
         Output("chosen", "children"),
         Output("details-tree", "data"),
-        Output("epsilons", "figure"),
-        Output("epsilons-note", "children"),
-        Output("charts", "hidden"),
         Output("pick", "disabled"),
         Input("selected", "data"),
         Input("version", "data"),
-        Input("theme", "data"),
     )
-    def show(selected: str | None, _: str | None, theme: str | None) -> Any:
-        if theme is None:
-            return (no_update,) * 6
+    def show(selected: str | None, _: str | None) -> Any:
         found = source.read()[1]
         candidate = found.candidates.get(selected or "")
         if candidate is None:
             hint = "Choose a point in a chart or a row of the table to see its settings, figures and guarantee here."
             advice = found.advice()
             hint = hint if advice.point else f"{advice.why} {hint}"
-            return "Nothing selected", hint, blank(theme), "", True, True
+            return "Nothing selected", hint, True
         url = source.run_page(mlflow, candidate.point.run_id, tracking_uri) if mlflow else None
-        return (
-            candidate.name,
-            parts.details(found, candidate, url),
-            detail.epsilons(candidate, theme),
-            "Grey: 10,000 or more is no formal guarantee. The paper's figure does not bound the mechanism "
-            "that ran; docs/privacy.md explains why.",
-            False,
-            False,
-        )
-
-
-def address(app: Dash, source: Source) -> None:
-    """Register the callbacks that keep selection, comparison and limits in the page's address."""
-    app.clientside_callback(ClientsideFunction("edp", "read"), Output("link", "data"), Input("url", "hash"))
-    app.clientside_callback(
-        ClientsideFunction("edp", "write"),
-        Output("written", "data"),
-        Input("selected", "data"),
-        Input("pinned", "data"),
-        Input("limits", "data"),
-        prevent_initial_call=True,
-    )
+        return candidate.name, parts.details(found, candidate, url), False
 
 
 def comparing(app: Dash, source: Source) -> None:
@@ -112,15 +75,12 @@ def comparing(app: Dash, source: Source) -> None:
         Output("pinned", "data"),
         Input("pin", "n_clicks"),
         Input("unpin", "n_clicks"),
-        Input("link", "data"),
         State("selected", "data"),
         State("pinned", "data"),
+        prevent_initial_call=True,
     )
-    def pin(_: int | None, __: int | None, link: dict[str, Any], selected: str | None, now: list[str] | None) -> Any:
-        if ctx.triggered_id == "unpin":
-            return []
-        names = [*(now or []), selected] if ctx.triggered_id == "pin" else str(link.get("with", "")).split(",")
-        return [name for name in dict.fromkeys(names) if name][:_PINNED]
+    def pin(_: int | None, __: int | None, selected: str | None, now: list[str] | None) -> Any:
+        return [] if ctx.triggered_id == "unpin" else [*dict.fromkeys([*(now or []), selected])][:_PINNED]
 
     @app.callback(
         Output("side-by-side", "children"),
@@ -140,52 +100,13 @@ def comparing(app: Dash, source: Source) -> None:
             names = enumerated([candidate.name for candidate in kept])
             words = f"{names} {'is' if len(kept) == 1 else 'are'} kept for comparison: select another one."
             return html.P(words) if kept else "", full, not kept
-        return side_by_side(found, one, others), full, False
+        return parts.side_by_side(found, one, others), full, False
 
 
-def notes(app: Dash, source: Source, token: str) -> None:
-    """Register the callbacks that keep people's notes in the sweep's folder. Like Pick, they require the token."""
-
-    @app.callback(
-        Output("note", "value"), Output("save-note", "disabled"), Output("noted", "children"), Input("selected", "data")
-    )
-    def note(selected: str | None) -> Any:
-        return read_notes(source.sweep).get(selected or "", ""), selected is None, ""
-
-    @app.callback(
-        Output("noted", "children", allow_duplicate=True),
-        Input("save-note", "n_clicks"),
-        State("note", "value"),
-        State("selected", "data"),
-        State("token", "data"),
-        prevent_initial_call=True,
-    )
-    def save(clicks: int | None, words: str | None, selected: str | None, given: Any) -> str:
-        if not clicks or selected is None:
-            return ""
-        if not same(given, token):
-            abort(403)
-        name = _candidate(source, selected).key
-        try:
-            write_note(source.sweep, name, words or "")
-        except UserError as error:
-            return str(error)
-        return f"Saved in {source.sweep.folder / NOTES}."
-
-
-def _candidate(source: Source, name: str) -> Candidate:
-    """Return a candidate, or end the request with 400 if the sweep has none of this name."""
-    found = source.read()[1].candidates.get(name)
-    if found is None:
-        abort(400)
-    return found
-
-
-def picking(app: Dash, source: Source, output: Path, tracking_uri: str | None, token: str) -> None:
+def picking(app: Dash, source: Source, output: Path, tracking_uri: str | None) -> None:
     """Register the callback of Pick, which writes the file and, given a name, registers the model.
 
-    It requires the page's token. A model that `objection` speaks against is registered at the second click; the first
-    click shows why.
+    A model that `objection` speaks against is registered at the second click; the first click shows why.
     """
 
     @app.callback(
@@ -209,17 +130,14 @@ def picking(app: Dash, source: Source, output: Path, tracking_uri: str | None, t
         Input("pick", "n_clicks"),
         Input("selected", "data"),
         State("model-name", "value"),
-        State("token", "data"),
         State("asked", "data"),
         running=[(Output("pick", "children"), "Picking …", "Pick")],
         prevent_initial_call=True,
     )
-    def pick(clicks: int | None, selected: str | None, model_name: str | None, given: Any, asked: Any) -> Any:
+    def pick(clicks: int | None, selected: str | None, model_name: str | None, asked: Any) -> Any:
         if ctx.triggered_id != "pick" or not clicks or selected is None:
             return "", None
-        if not same(given, token):
-            abort(403)
-        point = _candidate(source, selected).point
+        point = source.read()[1].candidates[selected].point
         name = (model_name or "").strip()
         found = Snapshot(source.sweep)
         question, against = [selected, name], objection(found, point)

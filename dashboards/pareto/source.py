@@ -16,7 +16,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from dashboards.pareto.data import PageData, snapshot
 from edp.spec import UserError
 from sweeps.store.journal import CONFIRM
-from sweeps.store.picks import NOTES, ORIGIN
+from sweeps.store.picks import ORIGIN
 from sweeps.store.plans import RELEASE
 from sweeps.store.sweep import Sweep
 from sweeps.tracking.run_note import trials_page
@@ -52,7 +52,7 @@ class Source:
 
     def _stamp_now(self) -> str:
         folder = self.sweep.folder
-        files = [folder / name for name in ("sweep.json", "study.db", NOTES, RELEASE)]
+        files = [folder / name for name in ("sweep.json", "study.db", RELEASE)]
         # Later trainings with new seeds, and final ones: their steps count in the sweep's ε.
         trained = [*folder.glob(f"{CONFIRM}/*/*/*.json"), *folder.parent.glob(f"train-*/{ORIGIN}")]
         trained += folder.parent.glob("train-*/ledger.json")

@@ -28,10 +28,10 @@ class View:
     drawn: list[Candidate]
     outside: list[Candidate]
 
-    def values(self, axis: Figure, snapshot: PageData, others: Sequence[Candidate] = ()) -> list[float]:
+    def values(self, axis: Figure, snapshot: PageData) -> list[float]:
         """Return the values that the opening range of an axis must hold."""
-        out = {candidate.key for candidate in self.outside}  # another sweep's candidates may have the same keys
-        return _values(axis, [c for c in self.drawn if c.key not in out] + [*others], snapshot)
+        out = {candidate.key for candidate in self.outside}
+        return _values(axis, [c for c in self.drawn if c.key not in out], snapshot)
 
     def note(self) -> str:
         """Return a sentence on the candidates outside the opening range; "" if there are none."""
@@ -117,4 +117,4 @@ def drawn_interval(candidate: Candidate, axis: Figure) -> tuple[float, float] | 
 def is_drawn(candidate: Candidate, axis: Figure) -> bool:
     """Return True if a candidate has a value that the axis can show."""
     value = candidate.value(axis.key)
-    return isinstance(value, str) or (is_number(value) and (value > 0 or not axis.log))
+    return is_number(value) and (value > 0 or not axis.log)

@@ -19,7 +19,7 @@ from markupsafe import Markup
 from mlflow.exceptions import MlflowException
 
 from dashboards.report.chosen import attacks_of, roc_svg, survived
-from dashboards.report.questions import Known, Verified, questions
+from dashboards.report.questions import questions
 from dashboards.report.subject import Served, Subject, advice_on, served_models, subject_of
 from edp.ledger import Ledger
 from edp.spec import UserError
@@ -42,6 +42,7 @@ from sweeps.text.figures import (
     FIGURES,
     NO_GUARANTEE,
     deciding_figure,
+    delta_words,
     ends_early,
     epsilon_text,
     noise_read_words,
@@ -191,15 +192,18 @@ def _about_subject(found: Snapshot, subject: Subject, tracker: Tracker) -> dict[
         examples = sum(corpus["sizes"][split] for split in splits)
     elif subject.trained is not None:
         examples = subject.trained.examples
-    verified = read_json_if_any(model.folder / _VERIFIED, Verified)
-    known = Known(
+    verified = read_json_if_any(model.folder / _VERIFIED, dict[str, Any])
+    users = corpus["users"] if corpus else None
+    counted, n = ("user", users) if spec.edp.unit == "user" else ("utterance", examples)
+    delta = delta_words(model.metrics["delta"], counted, n)
+    topics = questions(
+        spec,
+        model,
         report=sweep.command("report", "--verify"),
         confirm=sweep.command("confirm"),
-        spec=spec,
-        chosen=model,
         baseline=found.baseline if plan is None else {},
-        examples=examples,
-        users=corpus["users"] if corpus else None,
+        users=users,
+        delta=delta,
         cost=found.epsilon_words,
         choice=subject.choice,
         proxy=found.recipe.corpus.name if plan is not None else None,
@@ -208,13 +212,12 @@ def _about_subject(found: Snapshot, subject: Subject, tracker: Tracker) -> dict[
         attacks=attacks,
         versions=versions,
     )
-    topics = questions(known)
     return {
         "chosen": model,
         "choice": subject.choice,
         "spec": spec,
-        "delta": known.delta[0],
-        "advice": advice_on(sweep, subject, small=known.delta[1], violations=verified.violations if verified else []),
+        "delta": delta[0],
+        "advice": advice_on(sweep, subject, small=delta[1], violations=verified["violations"] if verified else []),
         "topics": topics,
         "open": sum(answer.open for _, answers in topics for answer in answers),
         "asked": sum(len(answers) for _, answers in topics),

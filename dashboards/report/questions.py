@@ -18,7 +18,6 @@ from sweeps.registry.card import NEIGHBOURS
 from sweeps.store.records import Point
 from sweeps.text.figures import (
     NO_GUARANTEE,
-    delta_words,
     ends_early,
     epsilon_text,
     noise_read_words,
@@ -36,65 +35,16 @@ class Answer:
     open: bool
 
 
-@dataclass(frozen=True)
-class Both:
-    """A figure as the ledger declares it, and as it was measured."""
-
-    declared: float
-    measured: float
-
-
-@dataclass(frozen=True)
-class Verified:
-    """The document that `edp-sweep verify --json` prints."""
-
-    violations: list[dict[str, str]]
-    sensitivity: Both
-    noise_std: Both
-    steps: int
-
-
-@dataclass(frozen=True)
-class Known:
-    """The record that answers the questions.
+def questions(spec: TrialSpec, chosen: Point, **record: Any) -> list[tuple[str, list[Answer]]]:
+    """Return the questions on the model `chosen` of a configuration with their answers, by topic.
 
     Args:
-        report: the command that verifies the configuration.
-        confirm: the command that retrains it with new seeds.
-        examples: the number of training utterances; None if unknown.
-        users: the number of users in the training split; None if unknown.
-        cost: ε of the whole sweep in words.
-        choice: what chose the configuration, and whether ε covers that (`sweeps.config.choice`).
-        verified: the findings of `edp-sweep verify` on this configuration, if it was run.
-        seeds: number of trainings with new seeds.
-        attacks: documents of the attacks' results.
-        proxy: the public corpus that the configuration was chosen on; None if it was chosen on the private corpus.
+        record: the other names that `templates/questions.yaml` uses: `report` and `confirm`, the commands that verify
+            and retrain the configuration; `baseline`; `users`, their number in the training split, or None; `delta`, of
+            `delta_words`; `cost`, ε of the whole sweep in words; `choice`; `proxy`; `verified`, the document of
+            `edp-sweep verify`, or None; `seeds`, the number of trainings with new seeds; `attacks`, documents; and
+            `versions`.
     """
-
-    report: str
-    confirm: str
-    spec: TrialSpec
-    chosen: Point
-    baseline: dict[str, Any]
-    examples: int | None
-    users: int | None
-    cost: str
-    choice: str
-    verified: Verified | None
-    seeds: int
-    attacks: list[dict[str, Any]]
-    versions: dict[str, str]
-    proxy: str | None = None
-
-    @property
-    def delta(self) -> tuple[str, bool]:
-        """The judgement of δ, and whether it is small (`sweeps.text.figures.delta_words`)."""
-        counted, n = ("user", self.users) if self.spec.edp.unit == "user" else ("utterance", self.examples)
-        return delta_words(self.chosen.metrics["delta"], counted, n)
-
-
-def questions(known: Known) -> list[tuple[str, list[Answer]]]:
-    """Return the questions with their answers, by topic."""
     environment = Environment(undefined=StrictUndefined)  # plain text, which the page escapes
     environment.filters |= {
         "noise_read": noise_read_words,
@@ -102,7 +52,28 @@ def questions(known: Known) -> list[tuple[str, list[Answer]]]:
         "number": number,
         "count": "{:,}".format,
     }
-    facts = _facts(known)
+    edp, metrics, ledger = spec.edp, chosen.metrics, chosen.ledger
+    entries = ledger.entries if ledger is not None else ()
+    facts = {
+        **record,
+        "spec": spec,
+        "chosen": chosen,
+        "edp": edp,
+        "metrics": metrics,
+        "ledger": ledger,
+        "first": entries[0].mechanism if entries else None,
+        "epochs": len({entry.epoch for entry in entries}),
+        "planned": ends_early(metrics),
+        "lost": sum(one.steps for one in ledger.discarded) if ledger is not None else 0,
+        "group": ledger.most_of_a_user if ledger is not None and "epsilon_user" in metrics else None,
+        "unit": {"example": "utterance", "micro_batch": "micro-batch", "user": "user"}[edp.unit],
+        "neighbours": NEIGHBOURS[edp.sampling],
+        "private": metrics["epsilon"] < NO_GUARANTEE,
+        "no_guarantee": NO_GUARANTEE,
+        "workers": spec.training.workers,
+        "strongest": max(record["attacks"], key=lambda one: float(one["auc"]), default=None),
+        "commit": record["versions"].get("git_commit"),
+    }
 
     def holds(condition: object) -> bool:
         return bool(environment.compile_expression(str(condition), undefined_to_none=False)(**facts))
@@ -116,28 +87,3 @@ def questions(known: Known) -> list[tuple[str, list[Answer]]]:
         (topic, [answered(entry) for entry in entries if holds(entry.get("if", True))])
         for topic, entries in topics.items()
     ]
-
-
-def _facts(known: Known) -> dict[str, Any]:
-    """Return the names that conditions and answers use."""
-    edp, metrics, ledger = known.spec.edp, known.chosen.metrics, known.chosen.ledger
-    entries = ledger.entries if ledger is not None else ()
-    return {
-        **vars(known),
-        "delta": known.delta,
-        "edp": edp,
-        "metrics": metrics,
-        "ledger": ledger,
-        "first": entries[0].mechanism if entries else None,
-        "epochs": len({entry.epoch for entry in entries}),
-        "planned": ends_early(metrics),
-        "lost": sum(one.steps for one in ledger.discarded) if ledger is not None else 0,
-        "group": ledger.most_of_a_user if ledger is not None and "epsilon_user" in metrics else None,
-        "unit": {"example": "utterance", "micro_batch": "micro-batch", "user": "user"}[edp.unit],
-        "neighbours": NEIGHBOURS[edp.sampling],
-        "private": metrics["epsilon"] < NO_GUARANTEE,
-        "no_guarantee": NO_GUARANTEE,
-        "workers": known.spec.training.workers,
-        "strongest": max(known.attacks, key=lambda one: float(one["auc"]), default=None),
-        "commit": known.versions.get("git_commit"),
-    }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from pydantic import ValidationError
@@ -15,15 +15,14 @@ from rich.table import Table
 from edp.spec import UserError
 from sweeps.commands.console import busy, err, out, print_json
 from sweeps.commands.options import RUNS, Json, Storage
+from sweeps.results.account import UNKNOWN, CorpusAccount, Row, accounts, not_counted
+from sweeps.store.journal import read_journal
 from sweeps.text.errors import one_line
 from sweeps.text.figures import enumerated, epsilon_cell, epsilon_digits
 from sweeps.text.paths import as_path
 from sweeps.text.terminal import figures_table, fitting, print_line
 from trainables.config import CorpusSpec
 from trainables.corpora import GENERATED, PUBLIC
-
-if TYPE_CHECKING:
-    from sweeps.results.account import CorpusAccount, Row
 
 _UNITS = {"example": "one utterance", "micro_batch": "one micro-batch", "user": "one user"}
 
@@ -40,15 +39,15 @@ def account_command(
     storage: Storage = RUNS,
     as_json: Json = False,
 ) -> None:
-    """Show the ε of everything that was ever trained on a corpus: what was released, and what was only looked at."""
+    """Show the ε of everything that was ever trained on a corpus.
+
+    One total is of what was released, another also of what was only looked at.
+    """
     if delta is not None and not 0 < delta < 1:
         raise UserError(f"--delta = {delta:g}: allowed: a number between 0 and 1")
     if not storage.is_dir():
         raise UserError(f"storage = {str(storage)!r}: no such folder; allowed: the folder of sweeps")
     with busy("reading the journal, and composing"):
-        from sweeps.results.account import UNKNOWN, accounts, not_counted
-        from sweeps.store.journal import read_journal
-
         found = accounts(storage) if corpus is None else _of_corpus(corpus, storage)
         documents = [account_document(one, delta or one.delta) for one in found]
         lost = [] if documents else not_counted(read_journal(storage))
@@ -71,8 +70,6 @@ def _of_corpus(corpus: str, storage: Path) -> list[CorpusAccount]:
     Raises:
         UserError: if there is no such corpus.
     """
-    from sweeps.results.account import accounts
-
     try:
         here = as_path(corpus).exists()
         spec = CorpusSpec.model_validate({"path": corpus} if here else {"name": corpus})

@@ -1,4 +1,4 @@
-"""The Typer application that holds all commands, and `main`, which runs one of them.
+"""The Typer application, whose commands are imported when they run, and `main`, which runs one of them.
 
 Results go to standard output, everything else to standard error. Exit codes: 0 done, 1 a run failed, 2 the command line
 or the input is wrong, 130 stopped by Ctrl-C, 143 stopped by SIGTERM.
@@ -6,6 +6,8 @@ or the input is wrong, 130 stopped by Ctrl-C, 143 stopped by SIGTERM.
 
 from __future__ import annotations
 
+import functools
+import importlib
 import os
 import sys
 import tempfile
@@ -14,35 +16,72 @@ from typing import Annotated, Any
 
 import typer
 from pydantic import ValidationError
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from edp import __version__
 from edp.spec import UserError
-from sweeps.commands.account import account_command
-from sweeps.commands.attack import attack_command
-from sweeps.commands.check import check_command
-from sweeps.commands.cluster import cluster
-from sweeps.commands.confirm import confirm_command
 from sweeps.commands.console import complain, warnings_as_notes
-from sweeps.commands.data import data
-from sweeps.commands.epsilon import epsilon_command
-from sweeps.commands.export import export_command
-from sweeps.commands.front import front_command
-from sweeps.commands.pick import pick_command
-from sweeps.commands.run import resume_command, run_command
-from sweeps.commands.settings import settings_command
-from sweeps.commands.status import list_command, status_command
-from sweeps.commands.stop import stop_command
-from sweeps.commands.train import train_command
-from sweeps.commands.verify import verify_command
 from sweeps.text.signals import SweepStopped, exit_code, stopped_by, terminating
 from sweeps.text.unexpected import logged_threads, unexpected
 from trainables.records.files import disk_full
-from trainables.records.job import TrialError, still_waits
+
+COMMANDS = {
+    "Run a sweep": {
+        "run": ("sweeps.commands.run", "Run a sweep to its front, or make a private model of a file of utterances."),
+        "resume": ("sweeps.commands.run", "Go on with a sweep that was stopped, and with the release that follows."),
+        "stop": ("sweeps.commands.stop", "End a sweep after its running epochs, as Ctrl-C does; twice: at once."),
+        "list": ("sweeps.commands.status", "List the sweeps of a storage folder, each with its best point."),
+        "status": ("sweeps.commands.status", "Show a sweep's state, trials, costs and front; also while it runs."),
+        "settings": ("sweeps.commands.settings", "Print a recipe's settings: default, what is allowed, and meaning."),
+    },
+    "Choose and release": {
+        "front": ("sweeps.commands.front", "Show the Pareto-optimal configurations of a sweep."),
+        "confirm": ("sweeps.commands.confirm", "Train the front again with new seeds, and show means and intervals."),
+        "pick": ("sweeps.commands.pick", "Write one configuration of a sweep as a file for `train`."),
+        "train": ("sweeps.commands.train", "Train one configuration as a trial does, and measure it."),
+        "export": ("sweeps.commands.export", "Write a registered model as a folder that other programs read."),
+        "ui": ("dashboards.cli", "Serve the Pareto page, Optuna's and MLflow's; also while the sweep runs."),
+        "report": ("dashboards.cli", "Write a report for a privacy review: data, front, choice, guarantees, attacks."),
+    },
+    "Check a guarantee": {
+        "epsilon": ("sweeps.commands.epsilon", "Compute the ε of a configuration or of a recipe."),
+        "account": ("sweeps.commands.account", "Show the ε of everything that was ever trained on a corpus."),
+        "attack": ("sweeps.commands.attack", "Run all attacks on one trained model."),
+        "verify": ("sweeps.commands.verify", "Measure clip and noise of a few steps, and compare with the ledger."),
+        "check": ("sweeps.commands.check", "Compare a model with limits; exit code 1 if it is over one."),
+    },
+    "Corpora": {"data": ("sweeps.commands.data", "Download, generate and check corpora.")},
+    "Machines": {"cluster": ("sweeps.commands.cluster", "Write the files that start a cluster.")},
+}
+"""The groups of `--help`, with the module and the line of each command. Its function is `NAME_command` there."""
+REMOVED = {
+    "bench": "python -m tests.benchmarks.step, and python -m tests.benchmarks.tables for Table 2, in a clone",
+    "forecast": "a sweep at the other ε",
+    "plan": "epsilon RECIPE, which shows the ε of a trial, of the whole search, and of proxy and release",
+    "--plan": "--set search.plan=proxy, or no plan for a search on the corpus itself",
+    "pretrain": "python examples/pretrain_encoder.py",
+    "repair": "resume, which writes a lost study again from its copy",
+    "schema-only": "front, whose row `schema` has its figures",
+}
+"""What to take in place of a command or an option that was removed."""
 
 
 class _Commands(TyperGroup):
-    """The group of all commands. It reports an interrupt, where Typer alone would exit silently."""
+    """The group of `COMMANDS`. The module of a command is imported when the command is run or completed.
+
+    It reports an interrupt, where Typer alone would exit silently.
+    """
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        for group, commands in COMMANDS.items():
+            for name, (_, line) in commands.items():
+                self.add_command(TyperCommand(name, help=line, rich_help_panel=group))
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Return the name, the imported command and the other words."""
+        name, shown, rest = super().resolve_command(ctx, args)
+        return name, shown and command(name), rest
 
     def invoke(self, ctx: Any) -> Any:
         """Run a command, and raise `SweepStopped` in place of a KeyboardInterrupt."""
@@ -52,12 +91,23 @@ class _Commands(TyperGroup):
             raise SweepStopped(stopped_by(stop)) from None
 
 
+@functools.cache
+def command(name: str) -> Any:
+    """Import a command, or a group such as `data`."""
+    module = next(commands[name][0] for commands in COMMANDS.values() if name in commands)
+    found = getattr(importlib.import_module(module), f"{name}_command")
+    if not isinstance(found, typer.Typer):
+        one = typer.Typer(add_completion=False)
+        one.command(name)(found)
+        found = one
+    return typer.main.get_command(found)
+
+
 app = typer.Typer(
     cls=_Commands,
     name="edp-sweep",
     help="Sweeps that choose a private fine-tuning configuration: usefulness (SER), leakage (MIA) and guarantee (ε).",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
 
@@ -77,48 +127,6 @@ def _options(
     pass
 
 
-RUNNING, CHOOSING, GUARANTEE, DATA, OTHER = (
-    "Run a sweep",
-    "Choose and release",
-    "Check a guarantee",
-    "Corpora",
-    "Machines",
-)
-"""The groups of commands in `--help`."""
-REMOVED = {
-    "bench": "python -m tests.benchmarks.step, and python -m tests.benchmarks.tables for Table 2, in a clone",
-    "forecast": "a sweep at the other ε",
-    "plan": "epsilon RECIPE, which shows the ε of a trial, of the whole search, and of proxy and release",
-    "--plan": "--set search.plan=proxy, or no plan for a search on the corpus itself",
-    "pretrain": "python examples/pretrain_encoder.py",
-    "repair": "resume, which writes a lost study again from its copy",
-    "schema-only": "front, whose row `schema` has its figures",
-}
-"""What to take in place of a command or an option that was removed."""
-
-for _group, _name, _command in (  # in the order of `--help`
-    (RUNNING, "run", run_command),
-    (RUNNING, "resume", resume_command),
-    (RUNNING, "stop", stop_command),
-    (RUNNING, "list", list_command),
-    (RUNNING, "status", status_command),
-    (RUNNING, "settings", settings_command),
-    (CHOOSING, "front", front_command),
-    (CHOOSING, "confirm", confirm_command),
-    (CHOOSING, "pick", pick_command),
-    (CHOOSING, "train", train_command),
-    (CHOOSING, "export", export_command),
-    (GUARANTEE, "epsilon", epsilon_command),
-    (GUARANTEE, "account", account_command),
-    (GUARANTEE, "attack", attack_command),
-    (GUARANTEE, "verify", verify_command),
-    (GUARANTEE, "check", check_command),
-):
-    app.command(_name, rich_help_panel=_group)(_command)
-for _group, _name, _commands in ((DATA, "data", data), (OTHER, "cluster", cluster)):
-    app.add_typer(_commands, name=_name, rich_help_panel=_group)
-
-
 def main(commands: typer.Typer | None = None) -> None:
     """Run `edp-sweep`, or other `commands`, with this process' arguments, and exit with the exit code."""
     _reach_loopback_directly()
@@ -129,7 +137,8 @@ def main(commands: typer.Typer | None = None) -> None:
     except OSError:  # its reader has ended, or its disk is full
         _discard_stdout()
         code = code or 1
-    if still_waits():  # Ray would end this process with exit code 1 for the thread that waits
+    job = sys.modules.get("trainables.records.job")
+    if job and job.still_waits():  # Ray would end this process with exit code 1 for the thread that waits
         os._exit(code)
     raise SystemExit(code)
 
@@ -225,8 +234,9 @@ def mistyped(error: typer.TyperException) -> str:
 
 def _failed(error: Exception) -> int:
     """Report a failed run, a full disk or a bug in one line, and return the exit code."""
-    client = sys.modules.get("trainables.workers.client")  # an import of Ray may be what has failed
-    if isinstance(error, TrialError):
+    # What has not been imported has not failed, and an import of Ray may be what has.
+    job, client = (sys.modules.get(f"trainables.{name}") for name in ("records.job", "workers.client"))
+    if job and isinstance(error, job.TrialError):
         complain(f"failed: {error}")
     else:
         complain(disk_full(error) or (client.death_in(error) if client else None) or unexpected(error))

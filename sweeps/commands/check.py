@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from edp.spec import UserError
-from sweeps.commands.console import complain, load, out, print_json
+from sweeps.commands.console import busy, complain, out, print_json
 from sweeps.commands.options import RUNS, Json, Storage, TrackingUri, named
 from sweeps.commands.options import Point as PointName
+from sweeps.results.snapshot import Snapshot
 from sweeps.store.storage import chosen_tracking_uri
 from sweeps.text.figures import FIGURES
 from sweeps.text.paths import short
@@ -43,7 +44,7 @@ def check_command(
     tracking_uri: TrackingUri = None,
     as_json: Json = False,
 ) -> None:
-    """Compare a model with limits; exit code 1 with the figure that is over one. For pipelines.
+    """Compare a model with limits; exit code 1 if it is over one.
 
     Of a sweep, it is the named point, or the recommended one. SER and MIA are of the validation split, if the model has
     figures of it, else of the test split. A figure that is unknown is over its limit.
@@ -65,7 +66,6 @@ def check_command(
         short = {"mia_tpr_at_1pct_fpr": "mia_tpr", "noise_factor_at_most": "noise_factor"}.get(wrong, wrong)
         option = f"--max-{short.replace('_', '-')}"
         raise UserError(f"{option} = {limits[wrong]:g}: allowed: a number from 0 on")
-    load("sweeps.results.snapshot")
     what, figures = (
         _of_sweep(storage, name, point) if _is_sweep(storage, name) else _of_model(storage, name, tracking_uri)
     )
@@ -94,8 +94,6 @@ def _is_sweep(storage: Path, name: str) -> bool:
 
 def _of_sweep(storage: Path, name: str, point: str | None) -> tuple[str, SelectionFigures]:
     """Return a point of a sweep in words, and its figures."""
-    from sweeps.results.snapshot import Snapshot
-
     sweep = Snapshot(named(storage, name))
     found = sweep.choose()[0] if point is None else sweep.named(point)
     return f"trial {found.name} of {name}", SelectionFigures(found.metrics, sweep.again.get(found.name))
@@ -116,10 +114,11 @@ def registered_version(storage: Path, name: str, tracking_uri: str | None) -> tu
     Raises:
         UserError: for no such model.
     """
-    from mlflow import MlflowClient
-    from mlflow.exceptions import MlflowException
+    with busy("loading MLflow"):
+        from mlflow import MlflowClient
+        from mlflow.exceptions import MlflowException
 
-    from sweeps.tracking.store import check_store
+        from sweeps.tracking.store import check_store
 
     client = MlflowClient(check_store(chosen_tracking_uri(tracking_uri, storage)))
     model, _, alias = name.removeprefix("models:/").partition("@")

@@ -17,7 +17,7 @@ from sweeps.commands.options import PATH
 from sweeps.text.paths import make_folder
 from sweeps.text.terminal import print_line
 
-cluster = typer.Typer(no_args_is_help=True, help="Clusters: the files that start one.")
+cluster_command = typer.Typer(no_args_is_help=True, help="Write the files that start a cluster.")
 
 Kind = Literal["aws", "kuberay"]
 
@@ -28,12 +28,12 @@ _PROJECT = ("pyproject.toml", "requirements.lock", "README.md", "LICENSE")
 _START = {"aws": "ray up ray_cluster.yaml", "kuberay": "kubectl apply -f kuberay.yaml"}
 
 
-@cluster.callback()
+@cluster_command.callback()
 def group() -> None:
     """Keep `init` a subcommand: Typer would turn an application with one command into that command."""
 
 
-@cluster.command()
+@cluster_command.command()
 def init(
     kind: Annotated[Kind, typer.Argument(help="aws: Ray's cluster launcher; kuberay: Kubernetes")],
     output: Annotated[Path, typer.Option(help="folder to make", **PATH)] = Path("edp-cluster"),

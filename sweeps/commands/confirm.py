@@ -17,6 +17,7 @@ from sweeps.commands.console import LIBRARIES, busy, err, out, print_json
 from sweeps.commands.options import RUNS, Json, Name, Storage, TrackingUri, name_and_point, named
 from sweeps.commands.options import Point as PointName
 from sweeps.engine.progress import Progress
+from sweeps.results.confirmed import DECIDE
 from sweeps.text.columns import epsilon_legend, model_cells, model_heads
 from sweeps.text.figures import FIGURES, LABELS_PUBLIC, deciding_cell, epsilon_text
 from sweeps.text.terminal import figures_table, fitting, print_line
@@ -32,7 +33,10 @@ def confirm_command(
     tracking_uri: TrackingUri = None,
     as_json: Json = False,
 ) -> None:
-    """Train the front, or one point, again with new seeds, and show means and 95 % intervals of its figures."""
+    """Train the front again with new seeds, and show means and intervals.
+
+    With a point, train that one alone. Intervals are of 95 %.
+    """
     with busy(LIBRARIES):
         from sweeps.engine.jobs.confirm import confirm
 
@@ -50,8 +54,6 @@ def confirm_command(
 
 def print_confirmation(document: dict[str, Any], console: Console) -> None:
     """Print means and intervals beside the sweep's own figures."""
-    from sweeps.results.confirmed import DECIDE
-
     console.print(
         fitting(console, (_table(document, *parts) for parts in ((True, True), (False, True), (False, False))))
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import io
 import json
 import logging
@@ -89,15 +88,6 @@ def ask_to_register(warning: str, quiet: Callable[[], None] = lambda: None) -> b
         return typer.confirm(f"{warning}. Register it all the same?", err=True)
     print_line(err, warning)
     return True
-
-
-def load(module: str) -> None:
-    """Import `module`, and with it Ray, PyTorch and MLflow, and say so in a terminal: the first import takes seconds.
-
-    The command's own imports, inside the functions that it calls, then find everything loaded and show no pause.
-    """
-    with busy(LIBRARIES):
-        importlib.import_module(module)
 
 
 def print_json(document: Any) -> None:

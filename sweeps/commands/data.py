@@ -33,16 +33,14 @@ from trainables.corpora.text_overlap import TextOverlap, near_words
 if TYPE_CHECKING:
     from trainables.features.unknown_words import Readable
 
-data = typer.Typer(
-    no_args_is_help=True, help="Corpora: download public ones with pinned digests, generate some, check your own."
-)
+data_command = typer.Typer(no_args_is_help=True, help="Download, generate and check corpora.")
 
 _SHOWN = 8
 """Utterances that `data text` shows."""
 FORMATS = get_args(get_args(CorpusSpec.model_fields["format"].annotation)[0])[1:]
 
 
-@data.command()
+@data_command.command()
 def fetch(
     names: Annotated[
         list[str] | None,
@@ -75,7 +73,7 @@ def fetch(
         print_line(out, f"{name}: {found}")
 
 
-@data.command()
+@data_command.command()
 def make(
     name: Annotated[str, typer.Argument(help="the corpus: communication, health or video")],
     utterances: Annotated[
@@ -116,7 +114,7 @@ Column = Annotated[
 ]
 
 
-@data.command()
+@data_command.command()
 def check(
     corpus: Corpus,
     format: Format = "auto",
@@ -194,7 +192,7 @@ def _readable(spec: CorpusSpec, encoder: str) -> Readable | None:
     return counts
 
 
-@data.command("schema")
+@data_command.command("schema")
 def write_schema(
     corpus: Corpus,
     format: Format = "auto",
@@ -228,7 +226,7 @@ def write_skeleton(splits: corpora.Splits, name: str, path: Path) -> None:
         print_line(err, f"in fewer than {FEW} utterances: {', '.join(few)}")
 
 
-@data.command()
+@data_command.command()
 def text(
     schema: Annotated[
         str,

@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Container
-from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 from pydantic import ValidationError
 from rich import box
-from rich.console import Console
 from rich.table import Table
 
 from edp.accounting.composition import composition_of
+from edp.accounting.epsilon import epsilon_curve
 from edp.ledger import Ledger, planned_ledger
 from edp.sampling import steps_at_rate
 from edp.spec import EDPSpec, UserError
-from sweeps.commands.console import err, out, print_json
-from sweeps.commands.options import PATH, Json, Set, Trials, with_trials
+from sweeps.commands.console import LIBRARIES, busy, err, out, print_json
+from sweeps.commands.options import Json, Set, Trials, with_trials
 from sweeps.config.choice import chosen_in
-from sweeps.config.loading import load_recipe
+from sweeps.config.loading import apply_overrides, load_recipe
+from sweeps.config.spending import of_training, together
+from sweeps.config.target_epsilon import at_target
 from sweeps.engine.progress import shown_each
 from sweeps.text.errors import one_line
 from sweeps.text.figures import (
@@ -32,7 +32,6 @@ from sweeps.text.figures import (
     labels_field,
     measured,
 )
-from sweeps.text.paths import check_page, output
 from sweeps.text.terminal import print_line
 from trainables.config.training import MAX_EPOCHS
 
@@ -64,10 +63,8 @@ def epsilon_command(
     ] = "none",
     tau: Annotated[float, typer.Option(help="speed of the decay, per epoch")] = 0.0,
     method: Annotated[
-        str | None,
-        typer.Option(
-            help="edp, or dpsgd, which clips each example or user alone; by default dpsgd with --unit user, else edp"
-        ),
+        Literal["edp", "dpsgd"] | None,
+        typer.Option(help="dpsgd clips each example or user alone; by default dpsgd with --unit user, else edp"),
     ] = None,
     micro_batches: Annotated[
         int,
@@ -85,69 +82,49 @@ def epsilon_command(
         str, typer.Option(help="source of the layer scales: fixed, none, public, private or paper")
     ] = "fixed",
     sampling: Annotated[str, typer.Option(help="sampling of the examples: shuffle or poisson")] = "shuffle",
-    rate: Annotated[float, typer.Option(help="share of the data that a step holds, with poisson or banded")] = 1.0,
+    rate: Annotated[
+        float, typer.Option(min=1e-12, max=1, help="share of the data that a step holds, with poisson or banded")
+    ] = 1.0,
     unit: Annotated[str, typer.Option(help="unit that is protected: example, micro_batch or user")] = "example",
-    clip: Annotated[str, typer.Option(help="choice of the clipping threshold: fixed, automatic or quantile")] = "fixed",
-    noise_correlation: Annotated[
-        str, typer.Option(help="correlation of the noise between steps: none or banded")
-    ] = "none",
-    band: Annotated[int | None, typer.Option(help="number of steps that banded noise is correlated over")] = None,
-    plot: Annotated[Path | None, typer.Option(help="also write the curve as an HTML page", **PATH)] = None,
     trials: Trials = None,
     settings: Set = None,
     as_json: Json = False,
 ) -> None:
     """Compute the ε of a configuration or of a recipe.
 
-    A configuration (--z0, --epochs) has the honest ε, and the one of the paper's formula. The row of an epoch is the ε
-    of a training that is planned to end there. A training on a private corpus that ends earlier than planned keeps the
+    A configuration (--z0, --epochs, --set edp.KEY=VALUE) has the honest ε, and that of the paper's formula. The row of
+    an epoch is the ε of a training that is planned to end there; one on a private corpus that ends earlier keeps the
     ε of its plan. A recipe has the ε of a trial, of its whole search, and of a choice on a proxy corpus with a release.
     """
-    words = {
-        name for name in context.params if getattr(context.get_parameter_source(name), "name", "") == "COMMANDLINE"
-    }
+    given = {name for name in context.params if _is_given(context, name)}
     if recipe is not None:
-        if others := sorted(words - {"recipe", "trials", "settings", "as_json"}):
+        if others := sorted(given - {"recipe", "trials", "settings", "as_json"}):
             raise UserError(f"{others[0].replace('_', '-')}: a recipe is given; allowed: --set, --trials, --json")
         _price(recipe, with_trials(settings, trials), as_json)
         return
-    if words & {"trials", "settings"}:
-        raise UserError("recipe: missing; allowed: a recipe with --set and --trials")
+    if trials is not None:
+        raise UserError("recipe: missing; allowed: a recipe with --trials")
     if z0 is None or epochs is None:
         raise UserError(f"{'z0' if z0 is None else 'epochs'}: missing; allowed: --z0 and --epochs, or a recipe")
-    mechanism: dict[str, Any] = {
-        "z0": z0,
-        "decay": decay,
-        "tau": tau,
-        "noise": noise,
-        "alpha": alpha,
-        "sampling": sampling,
-        "unit": unit,
-        "clip": clip,
-        "noise_correlation": noise_correlation,
-        "band": band,
-        "delta": delta,
-    }
+    names = ("z0", "decay", "tau", "noise", "alpha", "sampling", "unit", "delta")
+    data = apply_overrides({"edp": {name: context.params[name] for name in names}}, settings or [])
     try:
-        spec = EDPSpec.model_validate(mechanism)
+        spec = EDPSpec.model_validate(data.pop("edp"))
     except ValidationError as error:
         raise UserError(one_line(error)) from None
+    if data:
+        raise UserError(f"--set {next(iter(data))}: allowed without a recipe: edp.…, such as edp.clip=quantile")
     method = method or ("dpsgd" if unit == "user" else "edp")
-    if method not in ("edp", "dpsgd"):
-        raise UserError(f"method = {method!r}: allowed: edp, dpsgd (plain sgd guarantees nothing)")
     if unit == "user" and method == "edp":
         raise UserError(
             "unit = user: each user is clipped alone, but method = edp clips micro-batches of several; "
             "allowed: --method dpsgd, with --micro-batches as the number of users a step"
         )
-    if not 1e-12 <= rate <= 1:
-        raise UserError(f"rate = {rate:g}: allowed: 1e-12 to 1")
     if rate != 1 and spec.sampling == "shuffle" and not spec.fixed_order:
         raise UserError(
             f"rate = {rate:g} has no meaning with sampling = shuffle, where every example takes part once an epoch; "
-            "allowed: together with --sampling poisson or --noise-correlation banded"
+            "allowed: together with --sampling poisson or --set edp.noise_correlation=banded"
         )
-    check_page(plot)
     ledger = planned_ledger(
         spec,
         epochs=epochs,
@@ -159,15 +136,15 @@ def epsilon_command(
     # Each epoch takes time to price, so only those that are shown are priced.
     step = max(1, epochs // _ROWS)
     rows = {epoch for epoch in range(epochs) if (epoch + 1) % step == 0 or epoch + 1 == epochs}
-    document = _document(ledger, spec, err, shown=None if as_json or plot is not None else rows)
-    if plot is not None:
-        _plot(document, plot)
+    document = _document(ledger, spec, shown=None if as_json else rows)
     if as_json:
         print_json(document)
     else:
         _show(document, spec)
-        if plot is not None:
-            print_line(out, f"wrote {plot}")
+
+
+def _is_given(context: typer.Context, name: str) -> bool:
+    return getattr(context.get_parameter_source(name), "name", "") == "COMMANDLINE"
 
 
 def _price(name: str, overrides: list[str], as_json: bool) -> None:
@@ -176,13 +153,12 @@ def _price(name: str, overrides: list[str], as_json: bool) -> None:
     Raises:
         UserError: without a target ε, or if no noise meets it.
     """
-    from sweeps.config.spending import of_training, together  # imports the accountants
-    from sweeps.config.target_epsilon import at_target
-    from sweeps.engine.prepare import private_sizes  # imports Ray
-
     recipe = load_recipe(name, overrides)[1]
     if recipe.edp.epsilon is None:
         raise UserError("edp.epsilon: the recipe has no target; allowed: --set edp.epsilon=8")
+    with busy(LIBRARIES):
+        from sweeps.engine.prepare import private_sizes
+
     examples, users = private_sizes(recipe, lambda line: print_line(err, line))
     units = users if recipe.edp.unit == "user" else examples
     if (remark := delta_remark(recipe.edp.delta, recipe.edp.unit, units)) is not None:
@@ -230,27 +206,22 @@ def _price(name: str, overrides: list[str], as_json: bool) -> None:
         print_line(out, line)
 
 
-def _document(
-    ledger: Ledger, spec: EDPSpec, console: Console, *, shown: Container[int] | None = None
-) -> dict[str, Any]:
+def _document(ledger: Ledger, spec: EDPSpec, *, shown: Container[int] | None = None) -> dict[str, Any]:
     """Return what `--json` prints.
 
     Args:
-        console: shows the progress.
         shown: the epochs, counted from 0, that are listed. The last epoch is one of them. None: all epochs.
 
     Raises:
         UserError: for more than `MAX_LEVELS` noise levels.
     """
-    from edp.accounting.epsilon import epsilon_curve
-
     levels = len({(s.rate, s.z) for s in composition_of(ledger).sampled})
     if levels > MAX_LEVELS:
         raise UserError(
             f"epochs = {levels}: with decay {spec.decay} and Poisson sampling each has a noise level of its own; "
             f"allowed: at most {MAX_LEVELS}, or --sampling shuffle, or --decay none"
         )
-    curve = epsilon_curve(ledger, spec.delta, wanted=shown, each=shown_each("pricing epochs", console))
+    curve = epsilon_curve(ledger, spec.delta, wanted=shown, each=shown_each("pricing epochs", err))
     _, epsilon, paper = curve[-1]
     return {
         "epsilon": epsilon,
@@ -265,39 +236,6 @@ def _document(
             {"epoch": epoch + 1, "epsilon": honest, "epsilon_paper": paper} for epoch, honest, paper in curve
         ],
     }
-
-
-def _plot(document: dict[str, Any], path: Path) -> None:
-    """Write the curve of a document as an HTML page.
-
-    Raises:
-        UserError: if it cannot be written.
-    """
-    import plotly.graph_objects as go
-
-    figure = go.Figure()
-    epochs = [row["epoch"] for row in document["per_epoch"]]
-    for key, name, dash in (("epsilon", "honest", "solid"), ("epsilon_paper", "paper", "dash")):
-        values = [row[key] for row in document["per_epoch"]]
-        figure.add_scatter(
-            x=epochs,
-            y=values,
-            name=name,
-            line={"dash": dash},
-            mode="lines+markers",
-            text=[epsilon_digits(value) for value in values],
-            hovertemplate="%{x} epochs: ε = %{text}",
-        )
-    figure.update_layout(
-        template="plotly_white",
-        title=f"ε of a training that is planned to end there, δ = {document['delta']:g}, unit: {document['unit']}<br>"
-        f"at the end: honest {epsilon_text(document['epsilon'])}, paper {epsilon_text(document['epsilon_paper'])}"
-        + ("; an infinite ε is not on the axis" if math.isinf(document["epsilon"]) else ""),
-        xaxis_title="planned epochs",
-        yaxis={"title": "ε", "type": "log", "exponentformat": "power", "dtick": "D2"},
-    )
-    with output(path, "--plot") as file:
-        figure.write_html(file, include_plotlyjs=True)
 
 
 def _show(document: dict[str, Any], spec: EDPSpec) -> None:

@@ -32,7 +32,7 @@ def export_command(
     storage: Storage = RUNS,
     tracking_uri: TrackingUri = None,
 ) -> None:
-    """Write a registered model as a folder that other programs read: safetensors, configuration, tokenizer, card."""
+    """Write a registered model as a folder that other programs read."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UserError(f"folder = {str(folder)!r}: it is there already; allowed: a new folder")
     with busy("loading the model"), tempfile.TemporaryDirectory() as temporary:

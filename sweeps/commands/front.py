@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
-import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
 from sweeps.commands.console import out, print_json
 from sweeps.commands.options import RUNS, Json, Name, Storage, TrackingUri, named
+from sweeps.results.cost import sweep_cost
+from sweeps.results.front import tie_lines
+from sweeps.results.headline import headline
+from sweeps.results.snapshot import Snapshot
 from sweeps.text.columns import HOLLOW, HOLLOW_WORDS, SCHEMA_ONLY, TPR, epsilon_legend, model_cells, model_heads
 from sweeps.text.figures import (
     deciding_cell,
     labels_field,
     params_text,
-    relative_change,
     shared_params,
     users_notes,
 )
 from sweeps.text.terminal import figures_table, fitting, print_line
-from trainables.records.pareto import Metrics, selection_key
-
-if TYPE_CHECKING:
-    from sweeps.results.snapshot import Snapshot
+from trainables.records.pareto import Metrics
 
 SEEDS_HEAD = "new\nseeds"
 """The heading of the means over new seeds of the SER that chooses."""
@@ -33,8 +32,6 @@ def front_command(
     name: Name = None, storage: Storage = RUNS, tracking_uri: TrackingUri = None, as_json: Json = False
 ) -> None:
     """Show the Pareto-optimal configurations of a sweep."""
-    from sweeps.results.snapshot import Snapshot
-
     found = Snapshot(named(storage, name))
     if as_json:
         print_json(front_document(found))
@@ -48,8 +45,6 @@ def front_document(found: Snapshot) -> dict[str, Any]:
     `tied_with` is as `sweeps.results.front.ties` defines it, `new_seeds` as `sweeps.results.confirmed.means`, and
     `by_noise_in_mia` is True for the points of `sweeps.results.front.hollow`.
     """
-    from sweeps.results.cost import sweep_cost
-
     places = found.candidates
     return {
         "sweep": found.sweep.name,
@@ -87,15 +82,12 @@ def print_front(found: Snapshot, console: Console) -> None:
 
     Of a sweep that chooses on a proxy corpus, print the released model and its ε.
     """
-    from sweeps.results.front import tie_lines
-    from sweeps.results.headline import headline
-
     if found.pareto:
         again = {point.name: means for point in found.pareto if (means := found.new_seeds(point))}
-        # A narrow terminal loses the changes first, and with them the intervals but that of the SER that chooses: a
-        # figure without its interval misleads. The epsilons stay.
+        # A narrow terminal loses first the intervals but that of the SER that chooses: a figure without its interval
+        # misleads. The epsilons stay.
         layouts = ((True, True), (True, False), (False, False))
-        console.print(fitting(console, (_table(found, again, intervals=i, changes=c) for i, c in layouts)))
+        console.print(fitting(console, (_table(found, again, interval=i, every=e) for i, e in layouts)))
         for line in tie_lines(found.candidates):
             print_line(console, f"~ {line}")
     else:
@@ -105,8 +97,8 @@ def print_front(found: Snapshot, console: Console) -> None:
         print_line(console, line)
 
 
-def _table(found: Snapshot, again: dict[str, Metrics], *, intervals: bool, changes: bool) -> Table:
-    """Return the table of the front, with the changes against the SGD baseline that the paper's Table 1 reports."""
+def _table(found: Snapshot, again: dict[str, Metrics], **looks: bool) -> Table:
+    """Return the table of the front below the SGD baseline; `looks` as for `model_cells`."""
     front, baseline, rare = found.front, found.baseline, TPR in found.recipe.search.objectives
     public = f" on {found.recipe.corpus.name} (public)" if found.plan is not None else ""
     shared = shared_params([one.params for one in front])
@@ -114,17 +106,13 @@ def _table(found: Snapshot, again: dict[str, Metrics], *, intervals: bool, chang
     heads = ["trial", *model_heads((one.metrics for one in front), rare=rare)]
     if again:
         heads.insert(2, SEEDS_HEAD)
-    if changes:
-        auc = heads.index("MIA AUC")
-        heads[auc : auc + 1] = ["ΔSER", "MIA AUC", "ΔMIA"]
     table = figures_table(
         f"Pareto front of {found.sweep.name}: {len(front)} of {sum(len(trial.points) for trial in found.trials)} "
         f"models from {len(found.trials)} trials{public}",
-        _caption(found, intervals=intervals, changes=changes, rare=rare, again=again) + alike,
+        _caption(found, intervals=looks["interval"], rare=rare, again=again) + alike,
         heads,
         "configuration",
     )
-    looks = {"interval": intervals, "every": changes}
     if baseline:
         sgd = {"trial": "SGD"} | model_cells(baseline, **looks)
         table.add_row(*(sgd.get(head, "") for head in heads), "", end_section=not found.schema_only)
@@ -137,27 +125,18 @@ def _table(found: Snapshot, again: dict[str, Metrics], *, intervals: bool, chang
             "trial": f"{mark}{name}",
             **model_cells(metrics, **looks),
             SEEDS_HEAD: deciding_cell(again.get(name, {}), "ser", interval=True),
-            "ΔSER": _change(metrics, baseline, "ser"),
-            "ΔMIA": _change(metrics, baseline, selection_key(metrics, "mia_auc")),
         }
         table.add_row(*(cells[head] for head in heads), configuration, end_section=name == "schema")
     return table
 
 
-def _change(metrics: Metrics, baseline: Metrics, key: str) -> str:
-    """Return the relative change against the baseline, in percent; "" if there is no baseline."""
-    change = relative_change(metrics[key], baseline.get(key, math.nan))
-    return "" if math.isnan(change) else f"{change:+.1f}%"
-
-
-def _caption(found: Snapshot, *, intervals: bool, changes: bool, rare: bool, again: dict[str, Metrics]) -> str:
+def _caption(found: Snapshot, *, intervals: bool, rare: bool, again: dict[str, Metrics]) -> str:
     """Return the legend of the signs and columns that the table has."""
     front, every = found.front, found.candidates.values()
     above = any(max(one.metrics["ser"], one.point.selection_figures["ser"]) > 1 for one in front)
     return (
         ("2@3: trial 2 after epoch 3. " if any("@" in one.key for one in front) else "")
         + "MIA: with validation utterances. "
-        + ("ΔSER, ΔMIA: test SER and MIA AUC against the SGD baseline. " if changes else "")
         + ("New seeds: mean validation SER of `confirm`. " if again else "")
         + ("±: half the 95 % interval. " if intervals or again else "")
         + ("~: within the noise of its measurement. " if any(one.tied_with and not one.hollow for one in every) else "")

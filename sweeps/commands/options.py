@@ -11,8 +11,10 @@ import typer
 
 from edp.spec import UserError
 from sweeps.commands.console import busy, err
+from sweeps.store.lock import is_held
 from sweeps.text.paths import as_path, is_point, short
 from sweeps.text.terminal import command_line, print_line
+from trainables.records.permissions import own_files
 
 if TYPE_CHECKING:
     from sweeps.store.sweep import Sweep
@@ -57,7 +59,14 @@ def storage_folder(text: str | Path) -> Path:
     return folder
 
 
-Name = Annotated[str | None, typer.Argument(help="name of a sweep; by default the newest sweep")]
+def _sweeps(ctx: typer.Context) -> list[str]:
+    """Return the names of the sweeps for a shell to complete, without a look into them."""
+    return sorted(file.parent.name for file in (ctx.params.get("storage") or RUNS).glob("*/sweep.json"))
+
+
+Name = Annotated[
+    str | None, typer.Argument(help="name of a sweep; by default the newest sweep", autocompletion=_sweeps)
+]
 Point = Annotated[
     str | None, typer.Argument(metavar="[POINT]", help="a trial, such as 7, or its model after an epoch, such as 7@3")
 ]
@@ -110,8 +119,7 @@ def named(storage: Path, name: str | None, *, with_end: bool = True) -> Sweep:
     Raises:
         UserError: if there is no such sweep.
     """
-    from sweeps.store.sweep import Sweep, newest
-    from trainables.records.permissions import own_files
+    from sweeps.store.sweep import Sweep, newest  # with Optuna, which many commands that import this file need not
 
     if storage.is_dir():
         own_files(storage)
@@ -125,6 +133,7 @@ def named(storage: Path, name: str | None, *, with_end: bool = True) -> Sweep:
         print_line(err, f"no name given: {found.name}, the newest sweep in {storage}")
     if with_end and _lacks_its_end(found):
         with busy(f"the process of {found.name} has died: writing the sweep's end"):
+            # Rarely needed, and with PyTorch and MLflow.
             from sweeps.engine.finish import write_missing_end
             from sweeps.engine.progress import Progress
 
@@ -134,8 +143,6 @@ def named(storage: Path, name: str | None, *, with_end: bool = True) -> Sweep:
 
 def _lacks_its_end(sweep: Sweep) -> bool:
     """Return True if the sweep's driver has died before it had written the end, and this process may write it."""
-    from sweeps.store.lock import is_held
-
     try:
         return sweep.record.end_due and not is_held(sweep.folder) and os.access(sweep.folder, os.W_OK)
     except UserError:  # the command itself reports a broken record

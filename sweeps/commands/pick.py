@@ -25,6 +25,8 @@ from sweeps.commands.options import (
     registered_alias,
 )
 from sweeps.commands.options import Point as PointName
+from sweeps.results.confirmed import seeds_words
+from sweeps.results.snapshot import Snapshot
 from sweeps.store.storage import train_line
 from sweeps.text.figures import (
     labels_field,
@@ -60,7 +62,10 @@ def pick_command(
     tracking_uri: TrackingUri = None,
     as_json: Json = False,
 ) -> None:
-    """Write one configuration, the recommended or a named one, as a file for `train`, and record who picked it."""
+    """Write one configuration of a sweep as a file for `train`.
+
+    It is the recommended one within limits, or a named one. The sweep's folder keeps who picked it.
+    """
     printed = is_printed(output)
     if printed and as_json:
         raise UserError(f"--output = {str(output)!r}: --json prints there, too; allowed: a file")
@@ -71,8 +76,6 @@ def pick_command(
     limits = {"epsilon": max_epsilon, "ser": max_ser, "mia_auc": max_mia_auc}
     with busy(LIBRARIES):
         from sweeps.registry.pick import Wanted, pick_point
-        from sweeps.results.confirmed import seeds_words
-        from sweeps.results.snapshot import Snapshot
 
     wanted = Wanted(output, model_name, called, with_encoder, force, require_guarantee, tracking_uri)
     sweep = named(storage, name)

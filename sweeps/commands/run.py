@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shlex
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,6 +12,7 @@ import typer
 
 from edp.spec import UserError
 from sweeps.commands.console import LIBRARIES, busy, err, out, print_json
+from sweeps.commands.data import write_skeleton
 from sweeps.commands.options import (
     FILE,
     PATH,
@@ -24,13 +27,15 @@ from sweeps.commands.options import (
     named,
     with_trials,
 )
-from sweeps.commands.status import print_sweep, sweep_document
 from sweeps.config.loading import load_recipe, read_yaml, recipe_names, recipe_text
+from sweeps.config.recipe import Recipe
 from sweeps.engine.progress import Progress
 from sweeps.store.lock import is_free
 from sweeps.store.storage import share_storage, train_line
+from sweeps.text.figures import epsilon_digits
 from sweeps.text.paths import folder_name, output
 from sweeps.text.terminal import command_line, print_line
+from trainables.corpora import Splits
 
 if TYPE_CHECKING:
     from sweeps.results.snapshot import Snapshot
@@ -44,6 +49,7 @@ def run_command(
             metavar="RECIPE|CORPUS",
             help="a recipe, as the path of a YAML file or one of these names, or a file or folder of your utterances, "
             f"for which the recipe private is fitted: {', '.join(recipe_names())}",
+            autocompletion=recipe_names,
         ),
     ],
     name: Annotated[
@@ -85,7 +91,10 @@ def run_command(
     tracking_uri: TrackingUri = None,
     as_json: Json = False,
 ) -> None:
-    """Run a sweep to its front or, with a plan, to a released model; or a file of utterances to a released model."""
+    """Run a sweep to its front, or make a private model of a file of utterances.
+
+    With a plan, a sweep ends with a released model.
+    """
     overrides = with_trials(settings, trials)
     own = {"schema": schema, "labels_are_public": labels_are_public, "epsilon": epsilon, "encoder": encoder}
     if is_corpus(recipe):
@@ -145,9 +154,13 @@ def _fitted(
     if write_recipe is not None and write_recipe.exists():
         raise UserError(f"--write-recipe = {str(write_recipe)!r}: it exists; allowed: a new file")
     with busy(LIBRARIES):
-        from sweeps.commands.own_corpus import PRIVATE, say_account, settings_for
+        from sweeps.config.own_corpus import PRIVATE, Unreviewed, settings_for
 
-    chosen, recipe, units = settings_for(corpus, overrides, **own)
+    try:
+        with busy("reading the corpus"):
+            chosen, recipe, units = settings_for(corpus, overrides, say=lambda line: print_line(err, line), **own)
+    except Unreviewed as found:
+        raise _unreviewed(corpus, found.splits, found.name) from None
     if write_recipe is not None:
         with output(write_recipe, "--write-recipe") as file:
             file.write(recipe_text(recipe))
@@ -156,8 +169,50 @@ def _fitted(
     name = name or folder_name(recipe.corpus.name)
     if is_free(storage / name):
         with busy("reading the corpus' account"):
-            say_account(recipe, units, storage)
+            _say_account(recipe, units, storage)
     return PRIVATE, chosen, name
+
+
+def _unreviewed(corpus: str, splits: Splits, name: str) -> UserError:
+    """Write the schema of a corpus, unless it is there, and return the error that says what to do with it."""
+    path = Path(f"{name}.schema.yaml")
+    there = path.exists()
+    if not there:
+        write_skeleton(splits, name, path)
+    done = "is there, and stays as it is" if there else "was written"
+    print_line(
+        err,
+        f"{path} {done}: the names of the labels of {corpus}. Every model shows them, and no ε covers them. Review it: "
+        "remove each name that tells something about a person.",
+    )
+    line = shlex.join(["edp-sweep", *sys.argv[1:], "--schema", str(path)])
+    return UserError(
+        f"--schema: missing; after the review, type: {line}   (allowed, too, if all names are public: "
+        "--labels-are-public)"
+    )
+
+
+def _say_account(recipe: Recipe, units: int, storage: Path) -> None:
+    """Say the ε of all trainings on a corpus with a run of this recipe, if there were any in the storage folder."""
+    from sweeps.config.spending import of_training, of_trials
+    from sweeps.config.target_epsilon import at_target
+    from sweeps.results.account import accounts
+
+    if not storage.is_dir():
+        return
+    (account,) = accounts(storage, recipe.corpus)
+    if account.rows or account.uncounted:
+        if recipe.search.plan is not None:
+            planned = [of_training(at_target(recipe, units), units)]
+        else:
+            planned = of_trials(recipe, units, recipe.search.trials) or []
+        after = account.everything(recipe.edp.delta, planned)
+        least = "" if planned and not account.uncounted else "at least "
+        print_line(
+            err,
+            f"{recipe.corpus.name} was trained on before (edp-sweep account): with this run, ε of all trainings "
+            f"together is {least}{epsilon_digits(after, 4)}",
+        )
 
 
 def resume_command(
@@ -169,7 +224,7 @@ def resume_command(
     tracking_uri: TrackingUri = None,
     as_json: Json = False,
 ) -> None:
-    """Go on with a sweep that was stopped, whatever stopped it, and with the release that it chooses for."""
+    """Go on with a sweep that was stopped, and with the release that follows."""
     with busy(LIBRARIES):
         from sweeps.engine.jobs.release import release_chosen
         from sweeps.engine.jobs.search import resume_sweep
@@ -183,13 +238,10 @@ def resume_command(
 
 
 def _show(sweep: Sweep, as_json: bool) -> None:
-    from sweeps.results.snapshot import Snapshot
+    from sweeps.commands.status import show_sweep  # with Optuna and SciPy, which have been imported by now
 
-    found = Snapshot(sweep)
-    if as_json:
-        print_json(sweep_document(found))
-    else:
-        print_sweep(found, out)
+    found = show_sweep(sweep, as_json)
+    if not as_json:
         print_line(out, next_steps(found))
 
 

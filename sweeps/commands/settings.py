@@ -22,7 +22,10 @@ def settings_command(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Print the settings of a recipe: default, what is allowed, and meaning. --set and YAML files change them."""
+    """Print a recipe's settings: default, what is allowed, and meaning.
+
+    --set and YAML files change them.
+    """
     every = settings()
     wanted = (word or "").lower()
     found = [one for one in every if wanted in one.path.lower() or wanted in one.meaning.lower()]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import typer
 from rich import box
@@ -14,21 +14,18 @@ from edp.spec import UserError
 from sweeps.commands.console import complain, err, out, print_json
 from sweeps.commands.front import baseline_document, print_front
 from sweeps.commands.options import RUNS, Json, Name, Storage, TrackingUri, named
+from sweeps.results.cost import cost_text, over_budget, sweep_cost, trial_cost
+from sweeps.results.snapshot import Snapshot
+from sweeps.store.sweep import Sweep, all_sweeps
 from sweeps.text.figures import FIGURES, labels_field
 from sweeps.text.terminal import command_line, print_line
-
-if TYPE_CHECKING:
-    from sweeps.results.snapshot import Snapshot
-    from sweeps.store.sweep import Sweep
 
 _FEW = 5
 """Most trials that a line names; of further ones it says the number."""
 
 
 def list_command(storage: Storage = RUNS, tracking_uri: TrackingUri = None, as_json: Json = False) -> None:
-    """List the sweeps of a storage folder, the newest last, each with its best point."""
-    from sweeps.store.sweep import all_sweeps
-
+    """List the sweeps of a storage folder, each with its best point."""
     found, broken = [], []
     for sweep in all_sweeps(storage):
         about: dict[str, Any] = {"sweep": sweep.name, "state": "broken", "recipe": None, "trials": None, "error": None}
@@ -54,8 +51,6 @@ def list_command(storage: Storage = RUNS, tracking_uri: TrackingUri = None, as_j
 
 def _listed(sweep: Sweep) -> dict[str, Any]:
     """Return what `list` says of a sweep. Its best point is the released one, else the recommended one."""
-    from sweeps.results.snapshot import Snapshot
-
     found = Snapshot(sweep)
     advice = found.recommended()
     best = found.release or advice.point or advice.instead
@@ -97,20 +92,22 @@ def _show_list(found: list[dict[str, Any]]) -> None:
 def status_command(
     name: Name = None, storage: Storage = RUNS, tracking_uri: TrackingUri = None, as_json: Json = False
 ) -> None:
-    """Show a sweep's state, trials, costs and front; also while it runs, from another shell."""
-    from sweeps.results.snapshot import Snapshot
+    """Show a sweep's state, trials, costs and front; also while it runs."""
+    show_sweep(named(storage, name), as_json)
 
-    found = Snapshot(named(storage, name))
+
+def show_sweep(sweep: Sweep, as_json: bool) -> Snapshot:
+    """Print a sweep, and return what was read of it."""
+    found = Snapshot(sweep)
     if as_json:
         print_json(sweep_document(found))
     else:
         print_sweep(found, out)
+    return found
 
 
 def sweep_document(found: Snapshot) -> dict[str, Any]:
     """Return what `status`, `run` and `resume` print with `--json`."""
-    from sweeps.results.cost import sweep_cost, trial_cost
-
     record, recipe, release = found.record, found.recipe, found.release
     return {
         "sweep": found.sweep.name,
@@ -135,8 +132,6 @@ def sweep_document(found: Snapshot) -> dict[str, Any]:
 
 def print_sweep(found: Snapshot, console: Console) -> None:
     """Print state, trials, costs and front."""
-    from sweeps.results.cost import cost_text, over_budget, sweep_cost
-
     sweep, record, trials, state = found.sweep, found.record, found.trials, found.state
     shown = ", ".join(f"{n} {state}" for state, n in found.counts.items()) or "no trials yet"
     print_line(console, f"sweep {sweep.name}: {state}; {shown} of {record.wanted}")

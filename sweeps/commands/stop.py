@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
+from edp.spec import UserError
 from sweeps.commands.console import out
 from sweeps.commands.options import RUNS, Name, Storage, named
+from sweeps.store.lock import STOP, is_held
 from sweeps.text.terminal import print_line
 
 
 def stop_command(name: Name = None, storage: Storage = RUNS) -> None:
-    """End the running epochs of a sweep, save them and stop it, as Ctrl-C does. A second stop ends it at once."""
-    from edp.spec import UserError
-    from sweeps.store.lock import STOP, is_held
-
+    """End a sweep after its running epochs, as Ctrl-C does; twice: at once."""
     sweep = named(storage, name, with_end=False)
     if not is_held(sweep.folder):
         raise UserError(f"name = {sweep.name!r} is not running; allowed: a sweep that runs")

@@ -34,12 +34,6 @@ def train_command(
     on: Annotated[
         Literal["train", "train+valid"], typer.Option(help="splits to train on; train+valid is for the final model")
     ] = "train",
-    standard_split: Annotated[
-        bool,
-        typer.Option(
-            "--standard-split", help="use the corpus' published split; short for --set corpus.split=published"
-        ),
-    ] = False,
     model_name: Register = None,
     alias: AliasOption = None,
     with_encoder: WithEncoder = False,
@@ -50,8 +44,7 @@ def train_command(
 ) -> None:
     """Train one configuration as a trial does, and measure it."""
     called = registered_alias(model_name, alias, with_encoder)
-    overrides = (settings or []) + (["corpus.split=published"] if standard_split else [])
-    spec = load_config(config, overrides)  # so that a wrong configuration is refused before the slow imports
+    spec = load_config(config, settings or [])  # so that a wrong configuration is refused before the slow imports
     with busy(LIBRARIES):
         from sweeps.engine.jobs.train import train
 
@@ -61,7 +54,7 @@ def train_command(
     with progress.doing("reading the corpora"):
         result = train(
             config,
-            overrides,
+            settings or [],
             storage=storage,
             tracking_uri=tracking_uri,
             progress=progress,

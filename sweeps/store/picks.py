@@ -1,4 +1,4 @@
-"""People's decisions about a sweep: the points they picked (`picks.json`) and their notes on points (`notes.json`).
+"""The points of a sweep that people picked (`picks.json`), and the trainings of their configurations.
 
 A training of a picked configuration names its sweep in `origin.json` in its own folder: it read the same people's
 data, so its steps count in the sweep's ε. All readers here raise `BrokenFile` for a file that is incomplete.
@@ -18,9 +18,7 @@ from sweeps.store.sweep import Sweep
 from trainables.records.files import read_json, read_json_if_any, write_json
 from trainables.records.pareto import Metrics
 
-PICKS, NOTES, ORIGIN, RESULT = "picks.json", "notes.json", "origin.json", "result.json"
-MAX_NOTE = 4000
-"""The largest number of characters of a note."""
+PICKS, ORIGIN, RESULT = "picks.json", "origin.json", "result.json"
 _HEADING = re.compile(
     r"^# Trial (\d{1,9}) of sweep (\S{1,100}) after epoch (\d{1,9}), MLflow run (\w+)\.", re.MULTILINE
 )
@@ -100,25 +98,6 @@ def write_pick(sweep: Sweep, made: Pick, *, instead_of: Pick | None = None) -> N
     with one_at_a_time(sweep.folder):
         picks = [pick for pick in read_picks(sweep) if pick != instead_of]
         write_json(sweep.folder / PICKS, [*picks, made])
-
-
-def read_notes(sweep: Sweep) -> dict[str, str]:
-    """Return the notes by the name of their point."""
-    return read_json_if_any(sweep.folder / NOTES, dict[str, str]) or {}
-
-
-def write_note(sweep: Sweep, name: str, text: str) -> None:
-    """Replace the note on the point `name`; an empty text removes it.
-
-    Raises:
-        UserError: for a text that is too long.
-    """
-    text = text.strip()
-    if len(text) > MAX_NOTE:
-        raise UserError(f"note = {len(text):,} characters: allowed: up to {MAX_NOTE:,}")
-    with one_at_a_time(sweep.folder):
-        notes = {key: note for key, note in read_notes(sweep).items() if key != name} | ({name: text} if text else {})
-        write_json(sweep.folder / NOTES, notes)
 
 
 def heading_of(sweep: str, trial: int, epoch: int, run_id: str | None = None) -> str:

@@ -370,11 +370,6 @@ def shared_params(configurations: Sequence[Mapping[str, Any]]) -> dict[str, Any]
     return {name: value for name, value in first.items() if all(name in o and o[name] == value for o in others)}
 
 
-def relative_change(value: float, baseline: float) -> float:
-    """Return the change in percent of the baseline, as the paper's Table 1 gives ΔSER and ΔMIA."""
-    return 100 * (value - baseline) / baseline if baseline else math.nan
-
-
 def enumerated(names: Sequence[str], most: int | None = None) -> str:
     """Return names as a sentence lists them (`1, 2 and 3`): at most `most`, then how many more there are."""
     shown = [*names] if most is None or len(names) <= most else [*names[:most], f"{len(names) - most} more"]

@@ -127,19 +127,6 @@ def make_folder(path: Path) -> None:
         path.mkdir(parents=True, exist_ok=True)
 
 
-def check_page(plot: Path | None) -> None:
-    """Raise if `--plot` names no page: figures are written as HTML.
-
-    Raises:
-        UserError: for another ending, and as `check_output`.
-    """
-    if plot is None:
-        return
-    if plot.suffix.lower() not in (".html", ".htm"):
-        raise UserError(f"--plot = {str(plot)!r}: it is written as a page; allowed: a file that ends in .html or .htm")
-    check_output(plot, "--plot")
-
-
 def is_printed(path: Path) -> bool:
     """Return True if `path` means standard output."""
     return str(path) in ("-", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1")

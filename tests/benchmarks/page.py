@@ -5,7 +5,7 @@
 Makes finished sweeps without training, with two points a trial, and opens each one's page in headless Chromium. `opens`
 is the time from navigation until both scatter charts, the table and the recommendation's details are drawn. `again` is
 the time in which a browser that has the compiled scripts opens the page: at its third visit. `click` is the time from a
-click on a point until its name, details and chart of ε are drawn. Times are medians over new browsers and over clicks.
+click on a point until its name and details are drawn. Times are medians over new browsers and over clicks.
 `reads` is the time in which the server reads the sweep, once. Names that end in `_cpu` are seconds of all processors,
 of server and browser together, which other work changes less. Prints one JSON document.
 """
@@ -60,12 +60,11 @@ _PLACES = """(wanted) => {
 _ANSWER = """() => {
   const before = document.querySelector("#chosen").innerText;
   const of = (selector) => document.querySelector(selector);
-  const traces = () => of("#epsilons .js-plotly-plot").data;
-  const [details, drawn] = [of("#details").firstChild, traces()];
+  const details = of("#details").firstChild;
   window.answered = new Promise((resolve) => {
     document.addEventListener("mousedown", (event) => {
       const look = () => {
-        const done = of("#chosen").innerText !== before && of("#details").firstChild !== details && traces() !== drawn;
+        const done = of("#chosen").innerText !== before && of("#details").firstChild !== details;
         if (done) requestAnimationFrame(() => setTimeout(() => resolve(performance.now() - event.timeStamp)));
         else requestAnimationFrame(look);
       };
@@ -73,7 +72,7 @@ _ANSWER = """() => {
     }, { once: true, capture: true });
   });
 }"""
-"""Take the time from the next press of the mouse to the frame that shows another point's name, details and ε."""
+"""Take the time from the next press of the mouse to the frame that shows another point's name and details."""
 
 
 def main(words: Sequence[str]) -> None:

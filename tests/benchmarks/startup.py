@@ -39,7 +39,7 @@ class Observed:
 def observed(settings: dict[str, Any], folder: Path, environment: Mapping[str, str] = os.environ) -> Observed:
     """Run a quickstart sweep in `folder`, and return what came when."""
     words = [f"{key}={value}" for key, value in settings.items()]
-    call = [sys.executable, "-m", "dashboards.cli", "run", "quickstart_paper", "--name", "s", "--storage", str(folder)]
+    call = [sys.executable, "-m", "sweeps.commands", "run", "quickstart_paper", "--name", "s", "--storage", str(folder)]
     call += ["--json", *(part for word in words for part in ("--set", word))]
     began = time.time()
     process = subprocess.Popen(call, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)

@@ -29,7 +29,7 @@ def test_only_dominated_points_beyond_a_number_are_drawn_by_webgl(found: PageDat
     axes = found.axes
     few = found.changed(candidates=dict([*found.candidates.items()][:MANY]))
     for one, types in ((few, {"scatter"}), (found, {"scatter", "scattergl"})):
-        figure = scatter(one, {}, axes["ser"], axes["mia_auc"], axes["epsilon"], "light")
+        figure = scatter(one, {}, axes["ser"], axes["mia_auc"], axes["epsilon"])
         traces = [trace for trace in figure["data"] if trace.get("customdata")]
         assert {trace["type"] for trace in traces} == types
         assert {key for trace in traces for key in trace["customdata"]} == set(one.candidates)

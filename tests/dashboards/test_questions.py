@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
-from dashboards.report.questions import Answer, Known, questions
+from dashboards.report.questions import Answer, questions
 from edp.accounting.epsilon import epsilon, epsilon_user
 from edp.ledger import planned_ledger
 from edp.spec import EDPSpec
 from sweeps.store.records import Point
+from sweeps.text.figures import delta_words
 from tests.support.frozen_heads import model_spec, trial_spec
 from tests.support.studies import RECIPE
 from tests.support.tiny import spec
@@ -30,8 +31,11 @@ def answers(
     metrics = {"ser": 0.2, "mia_auc": 0.5, "epsilon": epsilon(ledger, 5e-4), "delta": 5e-4}
     metrics |= {} if user is None else {"epsilon_user": user}
     point = Point(0, 2, {}, metrics, None, Path(), ledger, RECIPE)
-    known = Known("report s", "confirm s", trial, point, {}, 5000, users, "1", "given", None, 0, [], {})
-    return {answer.question: answer for _, topic in questions(known) for answer in topic}
+    counted, n = ("user", users) if unit == "user" else ("utterance", 5000)
+    record: dict[str, Any] = {"baseline": {}, "users": users, "delta": delta_words(5e-4, counted, n), "attacks": []}
+    record |= {"report": "report s", "confirm": "confirm s", "cost": "1", "choice": "given", "proxy": None}
+    topics = questions(trial, point, **record, verified=None, seeds=0, versions={})
+    return {answer.question: answer for _, topic in topics for answer in topic}
 
 
 ASKED = "How much may one person contribute?"

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from mlflow.tracking import MlflowClient
+from rich.console import Console
 
 from dashboards.report.page import write_report
 from edp.spec import UserError
@@ -227,11 +228,11 @@ def test_it_measures_clip_and_noise_unless_that_takes_a_minute(
 ) -> None:
     limits: list[float | None] = []
 
-    def slow(spec: TrialSpec, seconds: float | None = None) -> dict[str, Any]:
+    def slow(spec: TrialSpec, console: Console, seconds: float | None = None) -> dict[str, Any]:
         limits.append(seconds)
         raise UserError("it would take about 90 s")
 
-    monkeypatch.setattr("sweeps.commands.verify.verify_with_bar", slow)
+    monkeypatch.setattr("sweeps.engine.jobs.verify.verify_with_bar", slow)
     words = ("report", "demo", "--storage", str(sweep.folder.parent), "-o", str(tmp_path / "report.html"))
     code, out, err = command(*words)
     assert (code, limits) == (0, [60.0]), err

@@ -10,9 +10,8 @@ import pytest
 
 from dashboards.pareto import parts
 from dashboards.pareto.data import METRICS, PageData, drawable, snapshot
-from dashboards.pareto.scatter import scatter
+from dashboards.pareto.scatter import scatter, varies
 from dashboards.pareto.selection import free_file
-from dashboards.pareto.style import varies
 from dashboards.pareto.view import view_of
 from sweeps.registry.pick import Wanted, keep
 from sweeps.results.front import Candidate
@@ -43,7 +42,7 @@ def point(ser: float, auc: float = 0.5, epsilon: float = 8.0, half: float = 0.0)
 
 
 def ranges(found: PageData, x: str, y: str) -> list[tuple[float, float]]:
-    layout = scatter(found, {}, AXES[x], AXES[y], AXES["epsilon"], "light")["layout"]
+    layout = scatter(found, {}, AXES[x], AXES[y], AXES["epsilon"])["layout"]
     return [tuple(layout[axis]["range"]) for axis in ("xaxis", "yaxis")]
 
 
@@ -69,11 +68,11 @@ def test_the_recommended_point_is_never_outside(sweep: Sweep) -> None:
 
 def test_an_ser_of_several_magnitudes_has_a_logarithmic_axis(sweep: Sweep) -> None:
     found = of(sweep, point(0.017), point(0.016), point(0.54), baseline={"valid_ser": 0.014})
-    layout = scatter(found, {}, AXES["epsilon"], AXES["valid_ser"], AXES["valid_mia_auc"], "light")["layout"]
+    layout = scatter(found, {}, AXES["epsilon"], AXES["valid_ser"], AXES["valid_mia_auc"])["layout"]
     assert layout["yaxis"]["type"] == "log"
     low, high = layout["yaxis"]["range"]
     assert low < math.log10(0.014) < math.log10(0.54) < high, "SGD's line and the bad point are in it"
-    near = scatter(of(sweep, point(0.2), point(0.5)), {}, AXES["epsilon"], AXES["valid_ser"], AXES["epsilon"], "light")
+    near = scatter(of(sweep, point(0.2), point(0.5)), {}, AXES["epsilon"], AXES["valid_ser"], AXES["epsilon"])
     assert near["layout"]["yaxis"]["type"] == "linear"
     with_zero = of(sweep, point(0.0), point(0.5))
     assert len(view_of(with_zero, AXES["epsilon"], AXES["valid_ser"], {}).drawn) == 2, "an SER of 0 is drawn"

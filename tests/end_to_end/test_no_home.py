@@ -33,7 +33,7 @@ def foreign(folder: Path, *words: str, **variables: str) -> subprocess.Completed
     reads = ["--inh-caps", "+dac_read_search", "--ambient-caps", "+dac_read_search"]
     user = ["setpriv", "--reuid", str(USER), "--regid", str(USER), "--clear-groups", *reads]
     own = {k: v for k, v in os.environ.items() if k not in ("HOME", "TMPDIR", "RAY_ADDRESS") and k[:3] != "XDG"}
-    command = [*user, sys.executable, "-m", "dashboards.cli", *words]
+    command = [*user, sys.executable, "-m", "sweeps.commands", *words]
     return subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder, env=own | variables)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from typer.main import get_command
 
-from dashboards.cli import app
+from sweeps.commands.app import app
 from sweeps.config.loading import load_recipe
 from tests.conftest import Command
 from tests.support.synthetic import sweep_of

@@ -29,7 +29,7 @@ class Served:
     """`edp-sweep ui` on a sweep, started in `folder`; ready once it is made."""
 
     def __init__(self, name: str, storage: Path, folder: Path) -> None:
-        command = [sys.executable, "-m", "dashboards.cli", "ui", name, "--storage", str(storage), "--no-browser"]
+        command = [sys.executable, "-m", "sweeps.commands", "ui", name, "--storage", str(storage), "--no-browser"]
         self.process = subprocess.Popen(
             command,
             cwd=folder,

@@ -5,19 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-import typer
-
 
 def commands() -> list[tuple[tuple[str, ...], Any]]:
-    """The words of each command, and the command."""
-    from dashboards.cli import app
+    """The words of each command, and the command; all of their modules are imported."""
+    from sweeps.commands.app import COMMANDS, command
 
-    return list(_below(typer.main.get_command(app)))
+    names = sorted(name for group in COMMANDS.values() for name in group)
+    return [one for name in names for one in _below(command(name), (name,))]
 
 
-def _below(group: Any, words: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
-    for name, command in sorted(group.commands.items()):
-        if hasattr(command, "commands"):
-            yield from _below(command, (*words, name))
-        else:
-            yield (*words, name), command
+def _below(command: Any, words: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
+    if not hasattr(command, "commands"):
+        yield words, command
+        return
+    for name, below in sorted(command.commands.items()):
+        yield from _below(below, (*words, name))

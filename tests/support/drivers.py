@@ -26,7 +26,7 @@ class Driver:
         environment |= {"RAY_ADDRESS": address} if address else {}
         with self.errors.open("w") as stderr:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "dashboards.cli", *words],
+                [sys.executable, "-m", "sweeps.commands", *words],
                 stdout=subprocess.DEVNULL,
                 stderr=stderr,
                 env=environment,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import importlib
 import io
 import os
 import sys
@@ -16,12 +15,13 @@ from types import ModuleType
 from typing import Any, NoReturn
 
 import pytest
-import typer
 from mlflow.store.model_registry import sqlalchemy_store as registry_store
 from mlflow.store.tracking import sqlalchemy_store as tracking_store
 from mlflow.tracking import _model_registry, _tracking_service
 from optuna.storages._rdb.storage import _VersionManager
 from rich.console import Console
+
+from tests.support.command_line import commands
 
 EXAMPLES = int(os.environ.get("EDP_FUZZ", "0"))
 """How many inputs to try, where more are wanted than in CI."""
@@ -41,15 +41,13 @@ _FENCES = ("ray.init", "dashboards.serve.mlflow_ui", "trainables.corpora.public.
 @pytest.fixture(scope="module")
 def fenced(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Commands end where work begins; gives an empty working folder. No download, no shared data, a log of its own."""
-    importlib.import_module("dashboards.cli")  # the modules that are patched
+    commands()  # imports the modules that are patched
     with pytest.MonkeyPatch.context() as patch:
         for place in _FENCES:
             patch.setattr(place, begin)
         # Where other tests have started Ray in this process, a command would join it, train, and shut it down.
         patch.setattr("ray.is_initialized", lambda: False)
         patch.setattr("ray.shutdown", lambda: None)
-        # Typer reads all signatures anew for each command line: nine tenths of the time.
-        patch.setattr("typer.main.get_command", functools.cache(typer.main.get_command))
         # Optuna reads all its migrations anew for each study that is opened: most of the rest.
         head: list[str] = []
         read = _VersionManager.get_head_version
@@ -120,7 +118,7 @@ def _forget_stores() -> None:
 
 def run_line(*words: str) -> Ended:
     """Runs `edp-sweep WORDS…`; what it prints is caught."""
-    from dashboards.cli import main
+    from sweeps.commands.app import main
 
     code: int | None = None
     streams = io.StringIO(), io.StringIO()

@@ -88,18 +88,9 @@ def test_a_full_disk_is_one_line_whatever_is_written(what: str, disk: Path) -> N
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("words", "code"),
-    [
-        (("data", "make", "video", "--utterances", "5000", "--output", "{}/video.jsonl"), 2),
-        (("epsilon", "--z0", "1", "--epochs", "3", "--plot", "{}/curve.html"), 2),
-    ],
-)
-def test_a_command_whose_output_finds_no_room_says_so(
-    words: tuple[str, ...], code: int, disk: Path, command: Command
-) -> None:
-    found, _, err = command(*(word.format(disk) for word in words))
-    assert found == code
+def test_a_command_whose_output_finds_no_room_says_so(disk: Path, command: Command) -> None:
+    code, _, err = command("data", "make", "video", "--utterances", "5000", "--output", f"{disk}/video.jsonl")
+    assert code == 2
     assert err.count("\n") == 1
     assert "the disk is full: " in err
     assert list(disk.iterdir()) == []

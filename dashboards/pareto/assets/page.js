@@ -85,17 +85,6 @@ const put = (name) => (tree) => {
 
 window.dash_clientside = Object.assign({}, window.dash_clientside, {
   edp: {
-    // Light or dark: the system's setting until the button is used, then the user's choice.
-    theme: function (clicks) {
-      const root = document.documentElement;
-      if (clicks) {
-        root.dataset.theme = root.dataset.theme === "dark" ? "light" : "dark";
-        localStorage.setItem("edp-theme", root.dataset.theme);
-      }
-      const theme = root.dataset.theme;
-      return [theme, theme === "dark" ? "Light" : "Dark", matchMedia("(max-width: 560px)").matches];
-    },
-
     rows: put("rows"),
     details: put("details"),
 
@@ -124,23 +113,6 @@ window.dash_clientside = Object.assign({}, window.dash_clientside, {
         document.querySelector(".details").scrollIntoView({ behavior: "smooth" });
       }
       return key || window.dash_clientside.no_update;
-    },
-
-    // The address: #at=7@3&with=2,5&ser=0.3
-    read: function (hash) {
-      return Object.fromEntries(new URLSearchParams((hash || "").slice(1)));
-    },
-
-    write: function (at, beside, limits) {
-      if (!at && !(beside || []).length && !Object.keys(limits || {}).length) return window.dash_clientside.no_update;
-      const said = new URLSearchParams();
-      if (at) said.set("at", at);
-      if ((beside || []).length) said.set("with", beside.join(","));
-      for (const [name, most] of Object.entries(limits || {})) {
-        said.set(name.endsWith("_seconds") ? "cost" : name.replace(/^valid_/, ""), Number(most.toPrecision(6)));
-      }
-      history.replaceState(history.state, "", "#" + said.toString().replaceAll("%40", "@").replaceAll("%2C", ","));
-      return window.dash_clientside.no_update;
     },
   },
 });

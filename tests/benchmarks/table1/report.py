@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 
 from sweeps.results.confirmed import estimate
 from sweeps.results.front_figure import STYLE, svg
-from sweeps.text.figures import MARK, epsilon_cell, relative_change
+from sweeps.text.figures import MARK, epsilon_cell
 from tests.benchmarks.table1.points import PAPER, ROWS, Entry, Measurement, Note, Result, names_of, paper_entries
 
 _NAMES = {
@@ -113,7 +113,7 @@ def _line(one: Entry, baseline: tuple[float, float] | None, note: Note | None) -
 def _delta(value: float, baseline: float) -> str:
     if math.isnan(baseline):
         return ""
-    change = relative_change(value, baseline)
+    change = 100 * (value - baseline) / baseline if baseline else math.nan
     return f"{change:+.1f}" if abs(change) < 1000 else f"{change:+.0f}"
 
 

@@ -13,6 +13,8 @@ from typing import get_args, get_type_hints
 
 import pytest
 
+from sweeps.commands.app import COMMANDS
+from sweeps.commands.app import command as imported
 from sweeps.config.all_settings import settings
 from tests.conftest import Command
 from tests.support.command_line import commands
@@ -23,7 +25,7 @@ HEAVY = {
 }
 _SHOW = """
 import contextlib, io, json, sys
-from dashboards.cli import main
+from sweeps.commands.app import main
 for line in json.load(sys.stdin):
     sys.argv, code = ["edp-sweep", *line], None
     with contextlib.redirect_stdout(io.StringIO()):
@@ -42,6 +44,38 @@ REFUSED = {
     "epsilon --z0 -1 --epochs 3": "z0 = -1",
     "data make weather": "corpus = 'weather'",
 }
+
+
+def test_the_help_of_each_command_is_the_first_line_of_its_own() -> None:
+    for name, (_, line) in (one for group in COMMANDS.values() for one in group.items()):
+        assert imported(name).help.partition("\n")[0] == line
+
+
+def test_a_shell_completes_commands_options_recipes_and_sweeps(tmp_path: Path) -> None:
+    (tmp_path / "runs" / "first").mkdir(parents=True)
+    (tmp_path / "runs" / "first" / "sweep.json").touch()
+    (tmp_path / "elsewhere" / "second").mkdir(parents=True)
+    (tmp_path / "elsewhere" / "second" / "sweep.json").touch()
+    wanted = {
+        "sta": ["status"],
+        "data m": ["make"],
+        "list --tr": ["--tracking-uri"],
+        "run quickstart_": ["quickstart_paper"],
+        "status f": ["first"],
+        "front --storage elsewhere s": ["second"],
+    }
+    for line, found in wanted.items():
+        asked = {"_EDP_SWEEP_COMPLETE": "complete_bash", "COMP_WORDS": f"edp-sweep {line}"}
+        words = [sys.executable, "-c", "import sys; sys.argv = ['edp-sweep']; import sweeps.commands.__main__"]
+        done = subprocess.run(
+            words,
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=True,
+            env={**os.environ, **asked, "COMP_CWORD": str(len(line.split()))},
+        )
+        assert done.stdout.split() == found, (line, done.stderr)
 
 
 @pytest.mark.slow
@@ -114,11 +148,11 @@ _WAITS = """
 import signal, sys
 from sweeps.commands import app as cli
 
-@cli.app.command()
-def wait():
+def wait_command():
     print("waits", flush=True)
     signal.pause()
 
+cli.COMMANDS["Run a sweep"]["wait"] = ("__main__", "Wait.")
 sys.argv = ["edp-sweep", "wait"]
 cli.main()
 """

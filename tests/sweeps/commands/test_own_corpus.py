@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from sweeps.commands.own_corpus import _delta, settings_for
 from sweeps.config.loading import load_recipe
+from sweeps.config.own_corpus import _delta, settings_for
 from sweeps.config.recipe import Recipe
 from tests.conftest import Command
 from tests.support import writers
@@ -53,7 +53,7 @@ def splits_of(recipe: str) -> Splits:
 def fitted(corpus: Path, *overrides: str, schema: str | None = None, encoder: Path | None = None) -> Recipe:
     """Return the recipe that is run for a corpus."""
     given = {"schema": schema, "labels_are_public": schema is None, "epsilon": 3.0, "encoder": encoder}
-    return settings_for(str(corpus), list(overrides), **given)[1]
+    return settings_for(str(corpus), list(overrides), say=print, **given)[1]
 
 
 @pytest.mark.parametrize(("write", "task"), [(joint, "joint"), (intents_alone, "intents"), (slots_alone, "slots")])

@@ -6,11 +6,13 @@ import json
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from edp.mechanism import Mechanism
 from edp.spec import UserError
-from sweeps.commands.verify import load, verify_with_bar
+from sweeps.commands.verify import load
 from sweeps.config.loading import write_yaml
+from sweeps.engine.jobs.verify import verify_with_bar
 from tests.conftest import Command
 from tests.support.tiny import spec
 
@@ -48,7 +50,7 @@ def test_a_violation_is_named_and_exit_code_1(config: Path, command: Command, mo
 @pytest.mark.slow
 def test_with_a_time_limit_it_stops_once_it_expects_to_take_longer() -> None:
     with pytest.raises(UserError, match=r"it would take about \d+ s; --verify measures them all the same"):
-        verify_with_bar(spec(), 0.0)
+        verify_with_bar(spec(), Console(), 0.0)
 
 
 @pytest.mark.slow

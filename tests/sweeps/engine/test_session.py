@@ -31,7 +31,7 @@ main()
 def test_a_cluster_of_another_version_is_one_line_with_both(tmp_path: Path) -> None:
     recipe, log, port = tmp_path / "tiny.yaml", tmp_path / "head.log", free_port()
     recipe.write_text(TINY_RECIPE)
-    words = ["-m", "dashboards.cli", "run", str(recipe), "--name", "s", "--storage", str(tmp_path / "runs")]
+    words = ["-m", "sweeps.commands", "run", str(recipe), "--name", "s", "--storage", str(tmp_path / "runs")]
     # A folder of its own: the head would stand for the cluster of this machine.
     with TemporaryDirectory(dir="/tmp", ignore_cleanup_errors=True) as folder, log.open("w") as out:
         own = os.environ | {"RAY_AUTH_MODE": "disabled", "RAY_TMPDIR": folder, "RAY_ADDRESS": f"127.0.0.1:{port}"}

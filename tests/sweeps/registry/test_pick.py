@@ -21,10 +21,8 @@ from sweeps.store.picks import (
     Origin,
     Pick,
     origin_of,
-    read_notes,
     read_picks,
     sweep_named_in,
-    write_note,
     write_origin,
     write_pick,
 )
@@ -255,7 +253,7 @@ def test_the_same_people_count_however_the_corpus_is_split_or_named(tmp_path: Pa
 
 
 @pytest.mark.slow
-def test_who_picks_or_notes_while_others_do_loses_nothing_of_theirs(tmp_path: Path) -> None:
+def test_who_picks_while_others_do_loses_nothing_of_theirs(tmp_path: Path) -> None:
     sweep = sweep_of(tmp_path / "runs", "s", 1, tracked=False)
     one = Pick(trial=0, epoch=4, by="me", at="2026-01-01T00:00:00+00:00", limits={}, why="")
 
@@ -264,14 +262,12 @@ def test_who_picks_or_notes_while_others_do_loses_nothing_of_theirs(tmp_path: Pa
             made = one.model_copy(update={"by": f"{who} {i}"})
             write_pick(sweep, made)
             write_pick(sweep, made.model_copy(update={"model": "models:/m/1"}), instead_of=made)
-            write_note(sweep, f"{who} {i}", "seen")
 
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(choose, range(4)))
     everybody = {f"{who} {i}" for who in range(4) for i in range(10)}
     assert {pick.by for pick in read_picks(sweep) if pick.model} == everybody
     assert len(read_picks(sweep)) == 40
-    assert set(read_notes(sweep)) == everybody
 
 
 @pytest.mark.slow

@@ -28,7 +28,7 @@ def tell_the_new_paths(old: Path, new: Path) -> None:
 
 _MOVED = """
 import json, mlflow, sys
-from dashboards.cli import main
+from sweeps.commands.app import main
 lines, store, downloads = json.load(sys.stdin)
 for sys.argv in lines:
     try:
@@ -77,7 +77,7 @@ def test_every_command_and_mlflow_itself_find_runs_artifacts_and_models_in_the_n
 
 _COPIED = """
 import json, mlflow, sys
-from dashboards.cli import main
+from sweeps.commands.app import main
 line, store, run_id, file = json.load(sys.stdin)
 sys.argv = line
 try:

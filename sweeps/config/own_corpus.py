@@ -1,4 +1,4 @@
-"""`edp-sweep run FILE`: settings of the recipe `private` for a user's corpus.
+"""Settings of the recipe `private` for a user's corpus, for `edp-sweep run FILE`.
 
 They follow from the number of training utterances, which is taken to be public, and from the task, which is that of a
 reviewed schema, or of labels that the user declares public. Nothing else of the corpus decides a setting.
@@ -7,20 +7,12 @@ reviewed schema, or of labels that the user declares public. Nothing else of the
 from __future__ import annotations
 
 import json
-import shlex
-import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from edp.spec import UserError
-from sweeps.commands.console import busy, err
-from sweeps.commands.data import write_skeleton
 from sweeps.config.loading import load_recipe
 from sweeps.config.recipe import Recipe
-from sweeps.config.spending import Spending, of_training, of_trials
-from sweeps.config.target_epsilon import at_target
-from sweeps.results.account import accounts
-from sweeps.text.figures import epsilon_digits
-from sweeps.text.terminal import print_line
 from trainables.config import BERTSpec
 from trainables.corpora import Splits, load_corpus
 from trainables.corpora.labels import TASKS, Task, labels_of
@@ -34,6 +26,14 @@ _DRAWN = 7_000
 """Training utterances from which batches are drawn at random instead of full (docs/which.md)."""
 
 
+class Unreviewed(Exception):
+    """Labels of a corpus that nobody has reviewed, in its `splits`. `name` is the corpus' name."""
+
+    def __init__(self, splits: Splits, name: str) -> None:
+        super().__init__(name)
+        self.splits, self.name = splits, name
+
+
 def settings_for(
     corpus: str,
     overrides: list[str],
@@ -42,8 +42,9 @@ def settings_for(
     labels_are_public: bool,
     epsilon: float | None,
     encoder: Path | None,
+    say: Callable[[str], None],
 ) -> tuple[list[str], Recipe, int]:
-    """Fit the recipe `private` to a corpus, and print the chosen settings.
+    """Fit the recipe `private` to a corpus, and say the chosen settings.
 
     Returns:
         The settings, the recipe with them, and the number of training utterances.
@@ -53,8 +54,8 @@ def settings_for(
         overrides: the user's own settings, which come last.
 
     Raises:
-        UserError: for an encoder or a corpus that cannot be read or learnt from, or labels that nobody has reviewed;
-            their schema is then written.
+        UserError: for an encoder or a corpus that cannot be read or learnt from.
+        Unreviewed: without a schema, unless labels are public.
     """
     given = [f"corpus.path={_yaml(corpus)}", f"corpus.schema={_yaml(schema)}"]
     if epsilon is not None:
@@ -64,23 +65,21 @@ def settings_for(
     recipe = load_recipe(PRIVATE, [*given, *overrides])[1]
     check_private(recipe.corpus)
     layers = _layers(recipe)
-    with busy("reading the corpus"):
-        splits = load_corpus(recipe.corpus)
+    splits = load_corpus(recipe.corpus)
     task, units = labels_of(splits).task, len(splits.train)
     if units < _FEWEST:
         raise UserError(f"{corpus}: it has {units} training utterances, 45 % of all; allowed: at least {_FEWEST}")
     if beside := unread(recipe.corpus):
-        print_line(err, f"{corpus}: not read: {', '.join(beside)}")
+        say(f"{corpus}: not read: {', '.join(beside)}")
     if recipe.corpus.schema is None and not labels_are_public:
-        raise _unreviewed(corpus, splits, recipe.corpus.name)
+        raise Unreviewed(splits, recipe.corpus.name)
     chosen = [*given, *_by_size(units), *_by_task(task, layers), *overrides]
     recipe = load_recipe(PRIVATE, chosen)[1]
     edp, proxy, batch = recipe.edp, recipe.search.proxy, recipe.training.batch_size
     batches = "full batches" if batch == "full" else f"batches of {batch:,}"
     labelled = "taken to be public" if recipe.corpus.schema is None else f"of {schema or recipe.corpus.schema}"
-    print_line(err, f"{corpus}: {TASKS[task]}, labels {labelled}; {units:,} training utterances")
-    print_line(
-        err,
+    say(f"{corpus}: {TASKS[task]}, labels {labelled}; {units:,} training utterances")
+    say(
         f"recipe {PRIVATE}: heads on {encoder or 'minilm'}, {batches}; "
         f"ε = {edp.epsilon:g} {_where(recipe)}, δ = {edp.delta:g}"
         + (f", the largest power of ten below 1/{units}" if edp.delta == _delta(units) else ""),
@@ -88,7 +87,7 @@ def settings_for(
     if proxy is not None and recipe.search.plan is not None:
         size = f"{proxy.utterances:,} utterances of " if proxy.utterances else ""
         line = f"{recipe.search.trials} trials on {size}{proxy.name}, a public corpus, cost no ε"
-        print_line(err, f"{line}; the best one is trained once on {recipe.corpus.name}")
+        say(f"{line}; the best one is trained once on {recipe.corpus.name}")
     return chosen, recipe, units
 
 
@@ -101,25 +100,6 @@ def _where(recipe: Recipe) -> str:
 
 def _yaml(value: str | None) -> str:
     return json.dumps(value, ensure_ascii=False)  # YAML reads an escaped surrogate pair as two halves
-
-
-def _unreviewed(corpus: str, splits: Splits, name: str) -> UserError:
-    """Write the schema of a corpus, unless it is there, and return the error that says what to do with it."""
-    path = Path(f"{name}.schema.yaml")
-    there = path.exists()
-    if not there:
-        write_skeleton(splits, name, path)
-    done = "is there, and stays as it is" if there else "was written"
-    print_line(
-        err,
-        f"{path} {done}: the names of the labels of {corpus}. Every model shows them, and no ε covers them. Review it: "
-        "remove each name that tells something about a person.",
-    )
-    line = shlex.join(["edp-sweep", *sys.argv[1:], "--schema", str(path)])
-    return UserError(
-        f"--schema: missing; after the review, type: {line}   (allowed, too, if all names are public: "
-        "--labels-are-public)"
-    )
 
 
 def _layers(recipe: Recipe) -> list[int]:
@@ -167,22 +147,3 @@ def _by_task(task: Task, layers: list[int]) -> list[str]:
     settings = [f"model.features.layers={json.dumps(ways[0])}"]
     settings.append(f"space.model.features.layers.choice={json.dumps(sorted(set(ways)))}")
     return settings if task == "joint" else [*settings, "search.proxy.schema=communication_slots"]
-
-
-def say_account(recipe: Recipe, units: int, storage: Path) -> None:
-    """Say the ε of all trainings on a corpus with a run of this recipe, if there were any in the storage folder."""
-    if not storage.is_dir():
-        return
-    (account,) = accounts(storage, recipe.corpus)
-    if account.rows or account.uncounted:
-        if recipe.search.plan is not None:
-            planned: list[Spending] | None = [of_training(at_target(recipe, units), units)]
-        else:
-            planned = of_trials(recipe, units, recipe.search.trials)
-        after = account.everything(recipe.edp.delta, planned or [])
-        least = "at least " if account.uncounted or planned is None else ""
-        print_line(
-            err,
-            f"{recipe.corpus.name} was trained on before (edp-sweep account): with this run, ε of all trainings "
-            f"together is {least}{epsilon_digits(after, 4)}",
-        )
