@@ -17,27 +17,19 @@ CanaryKind = Literal["values", "new_tokens", "outliers"]
 class ShadowSpec(Frozen):
     """The shadow model of the membership attack: the same architecture, trained on a public corpus without privacy."""
 
-    corpus: Annotated[CorpusSpec, Field(description="public corpus that the attack learns from")]
-    epochs: Annotated[
-        int | None, Field(ge=1, le=MAX_EPOCHS, description="epochs; null: those of the attacked model")
-    ] = None
+    corpus: CorpusSpec
+    """public corpus that the attack learns from"""
+    epochs: Annotated[int | None, Field(ge=1, le=MAX_EPOCHS)] = None
+    """epochs; null: those of the attacked model"""
 
 
 class CanariesSpec(Frozen):
     """Utterances that are added to audit SGD: about half are trained on (`trainables.measure.attacks.canary`)."""
 
-    count: Annotated[
-        int,
-        Field(
-            ge=0,
-            le=100_000,
-            description="number of canaries; 0: none, and no audited epsilon; allowed with method = sgd alone",
-        ),
-    ] = 0
-    kind: Annotated[
-        CanaryKind,
-        Field(description="values: new slot values; new_tokens: words that occur nowhere else; outliers: wrong labels"),
-    ] = "values"
+    count: Annotated[int, Field(ge=0, le=100_000)] = 0
+    """number of canaries; 0: none, and no audited epsilon; allowed with method = sgd alone"""
+    kind: CanaryKind = "values"
+    """values: new slot values; new_tokens: words that occur nowhere else; outliers: wrong labels"""
 
     @model_validator(mode="after")
     def _kind_needs_canaries(self) -> CanariesSpec:
