@@ -41,14 +41,13 @@ from trainables.config.keys import cache_key
 from trainables.corpora import corpus_digest
 from trainables.corpora.labels import Labels
 from trainables.corpora.overlap import ABOUT, HASHES, hashes_of, seen_by
-from trainables.features.batch import Batch
 from trainables.features.compute_states import encoder_digest
 from trainables.features.device import in_bfloat16
 from trainables.features.encoder import fills_gaps, mean_state
-from trainables.features.name_scores import NAMES, TAG_KINDS, name_vectors, readable
 from trainables.features.pretrained import pretrained_encoder, pretrained_pieces
-from trainables.features.token_features import make_batch, make_table
+from trainables.features.token_features import Batch, make_batch, make_table
 from trainables.features.word_pieces import WordPieces
+from trainables.training.public_heads import NAMES, TAG_KINDS, name_vectors, readable
 
 PUBLIC = ("sgd", "fb_multilingual", "mit_restaurant", "mit_movie", "mit_movie_trivia", "restaurant8k")
 PUBLIC += ("clinc150", "banking77")

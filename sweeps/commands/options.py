@@ -111,7 +111,7 @@ def named(storage: Path, name: str | None, *, with_end: bool = True) -> Sweep:
         UserError: if there is no such sweep.
     """
     from sweeps.store.sweep import Sweep, newest
-    from trainables.records.permissions import own_files
+    from trainables.records.files import own_files
 
     if storage.is_dir():
         own_files(storage)

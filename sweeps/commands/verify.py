@@ -90,7 +90,7 @@ def verify_with_bar(spec: TrialSpec, seconds: float | None = None) -> dict[str, 
     """
     from sweeps.engine.frozen_states import ensure_states
     from sweeps.engine.prepare import check_encoders
-    from trainables.features.encoding import encode
+    from trainables.features.encoded_corpus import encode
     from trainables.training.process import alone
     from trainables.training.verification import verify
 

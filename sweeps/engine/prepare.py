@@ -23,12 +23,11 @@ from trainables.corpora.labels import TASKS, for_task, task_of
 from trainables.corpora.load import check_private, is_made
 from trainables.corpora.overlap import check_public, check_utterances, public_corpora
 from trainables.corpora.schema import find_schema, public_text
-from trainables.corpora.text_overlap import near_copies, near_words
+from trainables.corpora.splits import near_copies, near_words
 from trainables.corpora.types import UNKNOWN, Splits, Utterance
-from trainables.features.encoded_corpus import EncodedCorpus
-from trainables.features.encoding import encode
+from trainables.features.encoded_corpus import EncodedCorpus, encode
 from trainables.features.states import has_states
-from trainables.features.unknown_words import readable
+from trainables.features.word_pieces import readable
 from trainables.measure.attacks.canary import make_canaries, plant, toss_coins
 from trainables.measure.attacks.shadow import fit_attack, save_attack
 from trainables.records.files import reading

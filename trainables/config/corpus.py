@@ -55,7 +55,9 @@ class CorpusSpec(Frozen):
     with `path` any name, by default that of the file or folder"""
     path: str | None = None
     """file or folder of your own corpus; null: the corpus called `name`"""
-    format: Literal["auto", "three_file", "nlu_eval", "jsonl", "conll", "csv", "parquet", "datasets", "schema"] | Reader = "auto"
+    format: (
+        Literal["auto", "three_file", "nlu_eval", "jsonl", "conll", "csv", "parquet", "datasets", "schema"] | Reader
+    ) = "auto"
     """format of the files at `path`; schema: the text of a schema's samples, whose path may also be a name that comes
     along; auto: recognised by their names; text: a format that a plugin adds"""
     columns: ColumnsSpec | None = None

@@ -59,7 +59,9 @@ class FeaturesSpec(Frozen):
     Dropout is off: nothing before the states is trained, and only a linear layer follows them.
     """
 
-    layers: Annotated[str, BeforeValidator(lambda value: str(value) if type(value) is int else value), AfterValidator(_checked_layers)] = "2+4"
+    layers: Annotated[
+        str, BeforeValidator(lambda value: str(value) if type(value) is int else value), AfterValidator(_checked_layers)
+    ] = "2+4"
     """layers whose hidden states form a token's vector, joined by +; 0: the embeddings"""
     word: Literal["auto", "first", "last"] = "auto"
     """sub-word whose states are a token's; auto: a decoder's last, where it has read the whole token, an encoder's

@@ -19,8 +19,7 @@ from trainables.corpora.public import find_corpus
 from trainables.corpora.readers import read_corpus, read_records
 from trainables.corpora.schema import bound_by, find_schema, public_text, schema_of
 from trainables.corpora.schema_text import VARIANTS, make_text
-from trainables.corpora.splits import folded, sample_corpus, split_corpus
-from trainables.corpora.text_overlap import near_copies, text_overlap
+from trainables.corpora.splits import folded, near_copies, sample_corpus, split_corpus, text_overlap
 from trainables.corpora.types import CorpusSummary, Record, Splits, Utterance
 
 GENERATED_UTTERANCES = 10_000  # default of `CorpusSpec.utterances` for a generated corpus

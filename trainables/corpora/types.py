@@ -99,7 +99,7 @@ class CorpusSummary:
     unread: list[str] = field(default_factory=list)
     """Columns, or keys of JSON lines, that were not read."""
     schema_text: dict[str, Any] | None = None
-    """A `trainables.corpora.text_overlap.TextOverlap`; None for no schema, or one without samples."""
+    """A `trainables.corpora.splits.TextOverlap`; None for no schema, or one without samples."""
     schema_unread: list[str] = field(default_factory=list)
     """What of the schema's files was not read, with counts."""
 

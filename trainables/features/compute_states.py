@@ -29,13 +29,18 @@ from torch import Tensor, nn
 from edp.spec import UserError
 from trainables.config import BERTSpec, CorpusSpec, ModelSpec
 from trainables.corpora.labels import Labels
-from trainables.features.batch import Batch, PieceInputs, StateInputs
 from trainables.features.device import check_memory, frozen_device
 from trainables.features.encoded_corpus import EncodedCorpus
 from trainables.features.states import Moments, has_states, moments_file, state_names, whitened
-from trainables.features.token_features import Features, encode_utterances, public_tokens
-from trainables.records.files import atomic_write
-from trainables.records.permissions import unfinished_folder
+from trainables.features.token_features import (
+    Batch,
+    Features,
+    PieceInputs,
+    StateInputs,
+    encode_utterances,
+    public_tokens,
+)
+from trainables.records.files import atomic_write, unfinished_folder
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

@@ -21,7 +21,6 @@ from edp.per_example import UnsupportedLayer, record_per_example
 from edp.spec import UserError
 from trainables.config import BERTSpec, TrialSpec
 from trainables.corpora.labels import Labels
-from trainables.features.batch import Batch, PieceInputs
 from trainables.features.encoder import (
     Encoder,
     config_to_json,
@@ -33,6 +32,7 @@ from trainables.features.encoder import (
     sub_word,
 )
 from trainables.features.pretrained import pretrained_encoder, pretrained_pieces
+from trainables.features.token_features import Batch, PieceInputs
 from trainables.features.word_pieces import MAX_PIECES
 from trainables.models.dropout import DropoutKeys, take_along
 from trainables.models.joint import JointModel

@@ -19,7 +19,7 @@ from torch.nn.functional import cross_entropy
 from edp.per_example import GradientRecorder
 from trainables.config import HeadSpec
 from trainables.corpora.labels import Labels
-from trainables.features.batch import Batch
+from trainables.features.token_features import Batch
 from trainables.models.crf import CRF
 from trainables.models.dropout import DropoutKeys, KeyedDropout
 from trainables.models.tags import Softmax, allowed_first_k, allowed_jk, intent_codes, tag_codes

@@ -2,30 +2,44 @@
 
 Scores of heads are linear in their weights. So heads that begin at public weights have the scores of these weights,
 and private ones from zero on top. The mechanism and its accounting do not change, and a released model has one set of
-weights. `public/` in the folder of the encoded corpus keeps the weights that were learnt from text.
+weights. `public/` in the folder of the encoded corpus keeps the weights that were learnt from text, and `names.npz`.
 
-Shapes: h hidden, d width of a vector of `States`, c scores of a head, k tags, i intents.
+Scores of labels by their names are linear maps of a frozen encoder's last states, which
+`examples/pretrain_encoder.py` learns beside the encoder (`Names`). A label's name is part of the schema.
+
+Shapes: h hidden, d width of a vector of `States`, c scores of a head, k tags, i intents, x labels, e size of the learnt
+space.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from math import sqrt
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn.functional import cross_entropy, dropout
+from torch.nn.functional import cross_entropy, dropout, normalize
 
+from edp.spec import UserError
 from trainables.config import BERTSpec
 from trainables.config.keys import cache_key
-from trainables.features.batch import Batch, StateInputs
+from trainables.corpora.labels import Labels, words_of
+from trainables.features.compute_states import hidden_states
 from trainables.features.encoded_corpus import EncodedCorpus
-from trainables.features.name_scores import NameScores
-from trainables.features.states import CONSTANT, Moments, has_states, moments_file, state_names
+from trainables.features.states import CONSTANT, NAME_SCORES, Moments, has_states, moments_file, state_names
+from trainables.features.token_features import Batch, StateInputs, encode_utterances
 from trainables.models import JointModel, build_model
-from trainables.records.files import reading, save_tensors
+from trainables.records.files import atomic_write, reading, save_tensors
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+    from trainables.features.word_pieces import WordPieces
 
 Weights = dict[str, Tensor]
 """Of the state of `trainables.models.heads.Heads`: `slot_head.weight` and `intent_head.weight`, (C, D) each."""
@@ -67,7 +81,7 @@ def _public_weights(spec: BERTSpec, corpus: EncodedCorpus) -> Weights | None:
 
 
 def from_names(spec: BERTSpec, corpus: EncodedCorpus) -> Weights:
-    """Return heads whose scores are those of the labels' names (`trainables.features.name_scores`).
+    """Return heads whose scores are those of the labels' names (`trainables.training.public_heads`).
 
     Scores are linear in the raw state x, and x = z P⁻¹ + mean for a whitened state z, so they are linear in z as well.
     """
@@ -212,3 +226,94 @@ def begins_public(spec: object) -> bool:
     """Return True if the heads of a model begin with something public."""
     priors = isinstance(spec, BERTSpec) and (spec.name_prior or spec.schema_weight or spec.slot_prior)
     return isinstance(spec, BERTSpec) and has_states(spec) and bool(priors)
+
+
+NAMES = "names.safetensors"
+"""The file in an encoder's folder with the learnt weights of the scores of names."""
+TAG_KINDS = "OBI"
+
+
+def readable(label: str) -> str:
+    """Return a label's name as plain words: `B-fromloc.city_name` is `fromloc city name`."""
+    return " ".join(words_of(re.sub(r"^[BI]-", "", label))) or "other"
+
+
+def name_vectors(encoder: PreTrainedModel, pieces: WordPieces, names: Sequence[str]) -> Tensor:
+    """Return vectors of labels' names, (names, h): mean states of the encoder, scaled to a norm of sqrt(hidden)."""
+    distinct = list(dict.fromkeys(names))
+    training = encoder.training
+    encoder.eval()
+    batch = encode_utterances([name.split() for name in distinct], pieces)
+    vectors = hidden_states(encoder, batch, ["sentence_mean_last"])[0].cpu().clone()
+    encoder.train(training)
+    vectors = normalize(vectors, dim=1) * vectors.shape[1] ** 0.5
+    return vectors[[distinct.index(name) for name in names]]
+
+
+@dataclass(frozen=True)
+class NameScores:
+    """The scores `weight · state + bias` of tags, weight (K, H), and of intents, weight (I, H), by their names."""
+
+    tag_kh: Tensor
+    tag_k: Tensor
+    intent_ih: Tensor
+    intent_i: Tensor
+
+    def save(self, folder: Path) -> None:
+        """Write the file of an encoded corpus' folder that `load` reads."""
+        (folder / NAME_SCORES).parent.mkdir(exist_ok=True)
+        with atomic_write(folder / NAME_SCORES) as partial, partial.open("wb") as file:
+            np.savez(file, **{name: value.numpy() for name, value in vars(self).items()})
+
+    @classmethod
+    def load(cls, folder: Path) -> NameScores:
+        """Read the file that `save` wrote."""
+        with reading(folder / NAME_SCORES), np.load(folder / NAME_SCORES) as saved:
+            return cls(*(torch.from_numpy(saved[name]) for name in ("tag_kh", "tag_k", "intent_ih", "intent_i")))
+
+
+def name_scores(encoder: PreTrainedModel, pieces: WordPieces, learnt: Path, labels: Labels) -> NameScores:
+    """Return the scores of a corpus' labels.
+
+    Args:
+        encoder: the frozen encoder, which also reads the names.
+        learnt: the file `NAMES` of its folder.
+    """
+    from safetensors.torch import load_file
+
+    with reading(learnt):
+        saved = load_file(learnt)
+
+    def bilinear(kind: str, vector_xh: Tensor) -> tuple[Tensor, Tensor]:
+        name_xe = vector_xh @ saved[f"{kind}.name.weight"].T / sqrt(len(saved[f"{kind}.name.weight"]))
+        return name_xe @ saved[f"{kind}.state.weight"], name_xe @ saved[f"{kind}.state.bias"]
+
+    hidden = saved["kinds.weight"].shape[1]
+    vector_kh = torch.zeros(len(labels.tags), hidden)
+    if labels.has_slots:
+        vector_kh[1:] = name_vectors(encoder, pieces, [readable(tag) for tag in labels.tags[1:]])
+    kind_k = torch.tensor([TAG_KINDS.index(tag[0]) for tag in labels.tags])
+    tag_kh, tag_k = bilinear("tag_names", vector_kh)
+    intents = name_vectors(encoder, pieces, [readable(intent) for intent in labels.intents])
+    return NameScores(
+        tag_kh + saved["kinds.weight"][kind_k],
+        tag_k + saved["kinds.bias"][kind_k],
+        *bilinear("intent_names", intents if labels.has_intents else torch.zeros(1, hidden)),
+    )
+
+
+def learnt_names(model: BERTSpec) -> Path:
+    """Return the file with the encoder's learnt scores of names.
+
+    Raises:
+        UserError: if its folder has none, or as `available_encoder`.
+    """
+    from trainables.features.pretrained import available_encoder
+
+    file = available_encoder(model).folder / NAMES
+    if not file.is_file():
+        raise UserError(
+            f"model.name_prior = {model.name_prior:g}: {model.pretrained} has learnt no scores of names; allowed: 0, "
+            "or an encoder of examples/pretrain_encoder.py, with --objective supervised"
+        )
+    return file

@@ -18,9 +18,8 @@ from edp.per_example import record_per_example
 from edp.sampling import Epoch, Indices, group_by_user, shuffled_epoch
 from trainables.config import TrialSpec
 from trainables.corpora.labels import Labels
-from trainables.features.batch import Batch
 from trainables.features.encoded_corpus import EncodedCorpus
-from trainables.features.token_features import Features, encode_utterances
+from trainables.features.token_features import Batch, Features, encode_utterances
 from trainables.models import JointModel
 from trainables.training.batches import dropout_keys
 

@@ -13,8 +13,8 @@ from typing import Any
 
 import ray
 
+from trainables.workers.client import Demand, Leases
 from trainables.workers.job_queue import colocated_actor
-from trainables.workers.leases import Demand, Leases
 from trainables.workers.worker_group import WorkerGroup
 
 _LOOK_S = 0.5

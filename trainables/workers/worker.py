@@ -27,11 +27,10 @@ from trainables.measure.measuring import (
     valid_metrics,
 )
 from trainables.records.epochs import AUDIT, AUDIT_SCORES, EpochLog, read_ledger, write_ledger, write_model
-from trainables.records.files import atomic_write
+from trainables.records.files import atomic_write, own_files
 from trainables.records.job import EpochResult, Report, Stop, TrialFailed, TrialJob, TrialLeft, TrialResult
 from trainables.records.journal import append_discarded
 from trainables.records.pareto import Metrics, on_validation
-from trainables.records.permissions import own_files
 from trainables.training.checkpoint import Checkpoint, load_checkpoint, restored_ledger, save_checkpoint
 from trainables.training.process import new_model, own_memory, pick_device
 from trainables.training.trainer import Trainer

@@ -19,7 +19,7 @@ from trainables.corpora import GENERATED, SCHEMAS, corpus_digest, generate, load
 from trainables.corpora.labels import FEW, LabelCounts, Labels, Task, labels_of, task_of
 from trainables.corpora.schema import bound_by, read_schema, schema_of, skeleton
 from trainables.corpora.types import UNKNOWN, LabelNames, Splits
-from trainables.features.encoding import encode
+from trainables.features.encoded_corpus import encode
 from trainables.measure.attacks.canary import make_canaries
 from trainables.measure.attacks.shadow import fit_attack, save_attack
 from trainables.measure.predictions import Predictions, _outcomes, members_and_others, utility_metrics

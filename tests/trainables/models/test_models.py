@@ -13,7 +13,7 @@ from tests.support.models import build, double
 from tests.support.toy import BERT, CLC, TRAIN, encoded, utterance
 from trainables.config import BERTSpec, ModelSpec
 from trainables.corpora.types import Splits
-from trainables.features.batch import Batch
+from trainables.features.token_features import Batch
 from trainables.measure.predictions import collect_predictions, utility_metrics
 from trainables.models import JointModel
 

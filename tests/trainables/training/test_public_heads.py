@@ -22,14 +22,12 @@ from trainables.config import BERTSpec, CorpusSpec, HeadSpec
 from trainables.corpora import load_corpus
 from trainables.corpora.schema_text import Samples, make_text
 from trainables.features.compute_states import frozen_encoder, hidden_states
-from trainables.features.encoded_corpus import EncodedCorpus
-from trainables.features.encoding import encode
-from trainables.features.name_scores import NAMES, readable
+from trainables.features.encoded_corpus import EncodedCorpus, encode
 from trainables.features.pretrained import check_pretrained
 from trainables.models import JointModel
 from trainables.models.heads import Heads
 from trainables.training.process import alone, new_model
-from trainables.training.public_heads import from_names, from_text, public_start, slots_of_intents
+from trainables.training.public_heads import NAMES, from_names, from_text, public_start, readable, slots_of_intents
 from trainables.training.trainer import Trainer
 
 LAYERS = 3

@@ -16,7 +16,7 @@ from tests.support.toy import SPLITS
 from trainables.config import BERTSpec, CanariesSpec, HeadSpec
 from trainables.corpora import load_corpus
 from trainables.corpora.labels import Labels, Task, for_task, labels_of, task_of
-from trainables.features.encoding import encode
+from trainables.features.encoded_corpus import encode
 from trainables.measure.attacks import Evidence
 from trainables.measure.attacks.canary import make_canaries, plant
 from trainables.measure.attacks.roc import run_attacks

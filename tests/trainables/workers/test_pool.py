@@ -15,8 +15,7 @@ import ray
 from tests.support.tiny import corpus, spec
 from tests.support.waiting import wait_for
 from trainables.records.job import TrialJob
-from trainables.workers.client import GroupSpec
-from trainables.workers.leases import run_in_pool
+from trainables.workers.client import GroupSpec, run_in_pool
 from trainables.workers.pool import WorkerPool
 from trainables.workers.worker_group import WorkerGroup
 
