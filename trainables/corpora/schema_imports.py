@@ -21,11 +21,16 @@ from collections.abc import Iterator
 from contextlib import nullcontext, suppress
 from pathlib import Path, PurePosixPath
 
+from trainables.corpora.assistants import (
+    MEMBER,
+    Content,
+    RasaEntry,
+    from_alexa,
+    from_dialogflow,
+    from_rasa,
+    rasa_entries,
+)
 from trainables.corpora.files import problem, refuse_known
-from trainables.corpora.imports.alexa import from_alexa
-from trainables.corpora.imports.dialogflow import MEMBER, from_dialogflow
-from trainables.corpora.imports.found import Content
-from trainables.corpora.imports.rasa import Entry, from_rasa, rasa_entries
 
 MAX_BYTES, MAX_FILES, MAX_TEXTS = 32_000_000, 20_000, 100_000
 """Most bytes of all files together, unpacked; most files in a folder or zip; most samples and values together."""
@@ -126,7 +131,7 @@ def _yaml(path: Path, raw: bytes) -> Content:
 
 def _rasa_folder(path: Path, members: dict[str, bytes], left_out: Counter[str]) -> Content:
     """Return the content of all files of a folder or zip that have the section `nlu`."""
-    entries: list[Entry] = []
+    entries: list[RasaEntry] = []
     some = False
     for name, raw in sorted(members.items()):
         # Other files of a project, such as templates of settings, need not be YAML.
