@@ -111,9 +111,6 @@ class CorpusSpec(Frozen):
         """Raise if a corpus that is read as public has a budget, or a schema that is not the proxy corpus'.
 
         The heads of the proxy corpus may begin at those of its schema's text, as the private corpus' do.
-
-        Raises:
-            ValueError: with the field of the corpus.
         """
         if self.budget is not None:
             raise ValueError(

@@ -64,9 +64,6 @@ class TrialSpec(Frozen):
 
         Args:
             users: number of users in the corpus; None: not known.
-
-        Raises:
-            UserError: naming what is allowed.
         """
         if self.edp.unit != "user":
             return

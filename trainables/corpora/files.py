@@ -68,11 +68,7 @@ _KEYS: tuple[tuple[str, str, str], ...] = (
 
 
 def refuse_known(path: Path, head: bytes) -> None:
-    """Raise if a file's first bytes are those of a format that is known by name and not read.
-
-    Raises:
-        UserError: with the name, and what to do.
-    """
+    """Raise if a file's first bytes are those of a format that is known by name and not read."""
     for pattern, name, allowed in _KNOWN:
         if re.match(pattern, head[:4096]) and not (path.name.endswith(GZIPPED) and name == "packed with gzip"):
             raise problem(path, None, f"is {name}; allowed: {allowed}")

@@ -180,9 +180,6 @@ def _unknown(utterances: Iterable[Utterance]) -> int:
 def for_task(splits: Splits, task: Task, field: str) -> Splits:
     """Return the splits with only the labels of `task`, for the shadow model of a corpus with that task.
 
-    Args:
-        field: the recipe's name of the corpus, for error messages.
-
     Raises:
         UserError: for a corpus without the labels of `task`.
     """

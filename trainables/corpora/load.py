@@ -69,11 +69,7 @@ def _records(spec: CorpusSpec, field: str = "corpus") -> list[Record]:
 
 
 def check_private(spec: CorpusSpec) -> None:
-    """Raise if a private corpus is a schema: many utterances are made of one line, and ε is for one utterance.
-
-    Raises:
-        UserError: naming what reads a schema.
-    """
+    """Raise if a private corpus is a schema: many utterances are made of one line, and ε is for one utterance."""
     if is_generated(spec) or not is_made(spec):
         return
     raise UserError(
@@ -150,9 +146,6 @@ def corpus_digest(spec: CorpusSpec, field: str = "corpus") -> str:
     It depends on the content of the files, the grammar or a schema's text, on the sample and on the seed, but not on
     the files' folder.
 
-    Args:
-        field: the recipe's name of the corpus, for error messages.
-
     Raises:
         UserError: for a corpus that is not found.
     """
@@ -222,11 +215,7 @@ def is_made(spec: CorpusSpec) -> bool:
 
 
 def _generated(spec: CorpusSpec, field: str) -> int:
-    """Return the number of utterances of a generated corpus.
-
-    Raises:
-        UserError: for more than fit into memory.
-    """
+    """Return the number of utterances of a generated corpus."""
     count = spec.utterances or GENERATED_UTTERANCES
     if count > MAX_GENERATED:
         raise UserError(f"{field}.utterances = {count}: they are held in memory; allowed: 20 to {MAX_GENERATED:,}")

@@ -135,11 +135,7 @@ def check_corpus(model: ModelSpec, corpus: CorpusSpec) -> None:
 
 
 def check_utterances(model: ModelSpec, corpus: CorpusSpec, splits: Splits) -> None:
-    """Raise if more than 1 % of the private corpus is in the encoder's training data; warn if less is.
-
-    Raises:
-        UserError: with the counts.
-    """
+    """Raise if more than 1 % of the private corpus is in the encoder's training data; warn if less is."""
     folder = _folder(model)
     if folder is None or pretrained_on(folder) is None:
         return
@@ -168,9 +164,6 @@ def check_public(corpus: CorpusSpec, splits: Splits, public: dict[str, CorpusSpe
     Args:
         splits: the utterances of `corpus`.
         public: the public corpora, by the field that names each.
-
-    Raises:
-        UserError: with the counts.
     """
     seen: dict[str, str] = {}
     for field, other in public.items():

@@ -166,9 +166,6 @@ class Schema(Frozen):
 def schema_of(spec: CorpusSpec, field: str = "corpus") -> LabelNames | None:
     """Return the names of `spec.schema`, or None if there is no schema.
 
-    Args:
-        field: the recipe's name of the corpus, for error messages.
-
     Raises:
         UserError: for a file that is missing, or no schema.
     """
@@ -177,11 +174,7 @@ def schema_of(spec: CorpusSpec, field: str = "corpus") -> LabelNames | None:
 
 
 def whole_schema(spec: CorpusSpec, field: str = "corpus") -> Schema | None:
-    """Return `spec.schema` with its samples, or None if there is no schema.
-
-    Raises:
-        UserError: as `schema_of`.
-    """
+    """Return `spec.schema` with its samples, or None if there is no schema."""
     return find_schema(spec.schema, f"{field}.schema = {spec.schema}").schema if spec.schema is not None else None
 
 
@@ -198,14 +191,7 @@ def schema_path(name: str) -> Path:
 
 
 def find_schema(name: str, wanted: str) -> ReadSchema:
-    """Return the schema of a name that comes along, or of a file, folder or zip.
-
-    Args:
-        wanted: the setting and its value, for error messages.
-
-    Raises:
-        UserError: as `schema_of`.
-    """
+    """Return the schema of a name that comes along, or of a file, folder or zip."""
     path = schema_path(name)
     if name in GENERATED and not path.is_file():
         intents, slots = label_names(name)
@@ -222,24 +208,13 @@ def find_schema(name: str, wanted: str) -> ReadSchema:
 
 
 def public_text(spec: CorpusSpec, field: str = "corpus") -> list[Utterance]:
-    """Return the public text of `spec.schema`; empty without a schema, or without samples in it.
-
-    Raises:
-        UserError: as `schema_of`.
-    """
+    """Return the public text of `spec.schema`; empty without a schema, or without samples in it."""
     found = whole_schema(spec, field)
     return make_text(found.text) if found is not None else []
 
 
 def read_schema(path: Path, wanted: str) -> ReadSchema:
-    """Read a schema of one of the formats of `trainables.corpora.schema_imports`.
-
-    Args:
-        wanted: the setting and its value, for error messages.
-
-    Raises:
-        UserError: in one line.
-    """
+    """Read a schema of one of the formats of `trainables.corpora.schema_imports`."""
     digest = None
     if path.is_file() and path.stat().st_size <= MAX_BYTES:
         with suppress(OSError), path.open("rb") as file:
@@ -285,11 +260,7 @@ this corpus.
 
 
 def skeleton(labels: Labels, name: str) -> str:
-    """Return the text of a schema file with these labels, for a person to review.
-
-    Args:
-        name: the name of the corpus.
-    """
+    """Return the text of a schema file with these labels, for a person to review."""
     import yaml  # slow to import, and most commands write no schema
 
     sections = {
@@ -307,9 +278,6 @@ def skeleton(labels: Labels, name: str) -> str:
 
 def bound_by(splits: Splits, schema: LabelNames, wanted: str) -> Splits:
     """Return the splits as a model with the labels of `schema` is trained and measured on them.
-
-    Args:
-        wanted: the setting and its value, for error messages.
 
     Raises:
         UserError: if a split has no utterance with an intent of the schema.

@@ -38,11 +38,7 @@ TOO_LARGE = f"holds more than {MAX_BYTES:,} bytes; allowed: at most that many"
 
 
 def content_of(path: Path) -> tuple[Content, tuple[str, ...]]:
-    """Return the content of a schema, as our own YAML file would have it, and what was not read, with counts.
-
-    Raises:
-        UserError: in one line, for what cannot be read, is too large, or of none of the formats.
-    """
+    """Return the content of a schema, as our own YAML file would have it, and what was not read, with counts."""
     left_out: Counter[str] = Counter()
     if path.is_dir() or _is_zip(path):
         members = dict(_members(path))

@@ -224,10 +224,6 @@ def _table(header: list[str], columns: ColumnsSpec, path: Path, *, in_lines: boo
 
     Args:
         in_lines: True if the header is the first line of a text.
-
-    Raises:
-        UserError: for a chosen column that is missing, occurs twice or has two kinds, for no text, or for neither
-            intent nor tags.
     """
     known = {name for names in NAMES.values() for name in names} | set(columns.model_dump().values())
     # Without a header, the first line is an utterance and may name its user, so it is not quoted.

@@ -83,9 +83,6 @@ class WordVectors:
 
         Returns:
             Parts of a cache key that identify the file.
-
-        Raises:
-            UserError: as `read`, for faults that the beginning shows.
         """
         _check_name(path)
         with path.open("rb") as file:

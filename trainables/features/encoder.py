@@ -152,11 +152,7 @@ class Encoder:
         return _ready(model)
 
     def check(self, model: BERTSpec) -> None:
-        """Raise if the encoder lacks layers that a specification names, or cannot be read or trained as it says.
-
-        Raises:
-            UserError: with what is allowed.
-        """
+        """Raise if the encoder lacks layers that a specification names, or cannot be read or trained as it says."""
         most = self.config.num_hidden_layers
         if model.layers is not None and model.layers > most:
             raise UserError(
@@ -229,9 +225,6 @@ def _pooling(folder: Path, name: str) -> str | None:
     """Return the value of `model.features.sentence` that a model was trained with, None if its folder does not say so.
 
     A way that has no value is returned in the file's own words, such as `max_tokens`, or as `nothing`.
-
-    Raises:
-        UserError: for a file that cannot be read.
     """
     if not (folder / POOLING).is_file():
         return None
@@ -315,11 +308,7 @@ def run_encoder(
 
 
 def check_both_ways(encoder: PreTrainedModel, name: str) -> None:
-    """Raise if a decoder cannot read both directions: the first state would not change with the last word.
-
-    Raises:
-        UserError: naming the setting.
-    """
+    """Raise if a decoder cannot read both directions: the first state would not change with the last word."""
     device = next(encoder.parameters()).device
     ids = [torch.tensor([[1, 2, last]], device=device) for last in (3, 4)]
     with torch.inference_mode():

@@ -208,11 +208,7 @@ class Readable:
         )
 
     def check(self) -> None:
-        """Raise if most words are unknown, or most distinct utterances are read alike.
-
-        Raises:
-            UserError: with the counts.
-        """
+        """Raise if most words are unknown, or most distinct utterances are read alike."""
         if 2 * self.unknown > self.words or 2 * self.told_apart < self.distinct:
             raise UserError(f"model.pretrained: {self.line()}; allowed: an encoder of the corpus' language")
 

@@ -117,9 +117,6 @@ def check_encoder(model: BERTSpec, spec: TrialSpec) -> None:
 
     It does so if utterances of a batch meet in it, or if its micro-batches cannot be clipped apart. DeBERTa cannot be
     clipped by micro-batch: its relative positions are one tensor for all utterances.
-
-    Raises:
-        UserError: naming the allowed settings.
     """
     name, training = model.pretrained, spec.training
     encoder = pretrained_encoder(name)[0] if name is not None else None

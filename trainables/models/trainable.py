@@ -92,11 +92,7 @@ def train_part(model: JointModel, spec: ModelSpec) -> None:
 
 
 def check_top_layers(model: BERTSpec, layers: int) -> None:
-    """Raise if `model.top_layers` is more than the encoder's number of layers.
-
-    Raises:
-        UserError: with the number of its layers.
-    """
+    """Raise if `model.top_layers` is more than the encoder's number of layers."""
     if model.top_layers is not None and model.top_layers > layers:
         raise UserError(f"model.top_layers = {model.top_layers}: the encoder has {layers}; allowed: 1 to {layers}")
 

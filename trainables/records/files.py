@@ -65,11 +65,7 @@ def read_json(path: Path, kind: Callable[..., Read]) -> Read:
 
 
 def read_json_if_any(path: Path, kind: Callable[..., Read]) -> Read | None:
-    """Return the contents of a JSON file as `read_json` does; None if the file is missing.
-
-    Raises:
-        BrokenFile: as `read_json`.
-    """
+    """Return the contents of a JSON file as `read_json` does; None if the file is missing."""
     return read_json(path, kind) if path.exists() else None
 
 
@@ -89,7 +85,6 @@ def reading(path: Path) -> Iterator[None]:
     """Report every error of a block that parses the contents of `path` as a fault of the file.
 
     Raises:
-        BrokenFile: naming the file.
         UserError: if the machine lacks what it takes to read it.
     """
     try:

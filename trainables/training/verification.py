@@ -88,7 +88,6 @@ def verify(spec: TrialSpec, splits: Splits, read: Read, folder: Path, progress: 
     Args:
         splits: the utterances. Those of train that are left out come from here.
         folder: an empty folder for the files and the encoded corpora.
-        progress: called with the number of parts done, and of all.
 
     Raises:
         trainables.records.job.TrialFailed: if the model cannot be trained with these settings.

@@ -173,11 +173,7 @@ def _cost(job: TrialJob, started: float, device: torch.device) -> Metrics:
 
 
 def _read_audit(trainer: Trainer, job: TrialJob, group: Any) -> Metrics:
-    """Return the metrics of a training's own audit, on rank 0, which writes it beside the ledger; else {}.
-
-    Raises:
-        TrialFailed: on every rank, if the noise was not the ledger's.
-    """
+    """Return the metrics of a training's own audit, on rank 0, which writes it beside the ledger; else {}."""
     found: dict[str, Any] = {}
     if dist.get_rank() == 0 and trainer.hook is not None:
         if trainer.audit is None:

@@ -53,9 +53,6 @@ class WorkerGroup:
     may take long, and its processes end with this one.
 
     Args:
-        group: the processes of the group.
-        storage: the folder of the Ray Train run.
-        name: the name of the Ray Train run.
         patience_s: seconds of a worker's silence before it is reported.
     """
 
