@@ -13,7 +13,6 @@ from trainables.corpora import corpus_digest, is_generated, load_corpus
 from trainables.corpora.labels import Labels, Task, task_of
 from trainables.corpora.overlap import check_corpus
 from trainables.corpora.schema import schema_of
-from trainables.features.embeddings import WordVectors
 from trainables.records.files import read_json
 
 
@@ -36,8 +35,6 @@ def locate(spec: TrialSpec, cache: Path) -> Prepared:
     model = spec.model
     if isinstance(model, CLCSpec):
         features: list[Any] = [model.embeddings, model.embedding_size]
-        if model.embeddings.path is not None:
-            features += WordVectors.check(Path(model.embeddings.path), model.embedding_size)
         field, public = "model.embeddings.corpus", model.embeddings.corpus
     else:
         from trainables.features.pretrained import check_pretrained  # transformers takes seconds to import
@@ -48,7 +45,7 @@ def locate(spec: TrialSpec, cache: Path) -> Prepared:
         if model.features is not None:
             others = [corpus_digest(one, f"model.features.public.{i}") for i, one in enumerate(model.features.public)]
             features.append(["states", model.layers, others])
-    common = [features, corpus_digest(public, field) if public is not None else None]
+    common = [features, corpus_digest(public, field)]
     target = cache / f"{spec.corpus.name}-{cache_key(common, corpus_digest(spec.corpus))}"
     coins = None
     if spec.canaries.count:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
@@ -15,18 +16,10 @@ from trainables.config.training import divisors
 class EmbeddingsSpec(Frozen):
     """The source of CLC's token embeddings: never the private corpus, as they are released with the model."""
 
-    path: str | None = None
-    """fastText file, .vec or .bin; null: train on `corpus`"""
-    corpus: CorpusSpec | None = None
-    """public corpus to train fastText on; null: read `path`"""
+    corpus: CorpusSpec
+    """public corpus to train fastText on"""
     epochs: Annotated[int, Field(ge=1, le=10_000)] = 10
     """epochs of the training of fastText"""
-
-    @model_validator(mode="after")
-    def _one_source(self) -> EmbeddingsSpec:
-        if (self.path is None) == (self.corpus is None):
-            raise ValueError("give either path or corpus")
-        return self
 
 
 class HeadSpec(Frozen):
@@ -110,6 +103,11 @@ class CLCSpec(Frozen):
 class BERTSpec(Frozen):
     """A Transformer encoder with an intent head, and a slot head on one sub-word of each token."""
 
+    belongs_to: ClassVar[Mapping[str, tuple[str, str]]] = {
+        "lora_rank": ("trainable", "lora"),
+        "lora_target": ("trainable", "lora"),
+        "top_layers": ("trainable", "top_k"),
+    }
     kind: Literal["bert"] = "bert"
     pretrained: str | None = "huawei-noah/TinyBERT_General_4L_312D"
     """encoder at the start: minilm (needs the extra `pretrained`), a folder or a Hugging Face name; null: random
@@ -177,12 +175,6 @@ class BERTSpec(Frozen):
                 f"model.sentence = {self.sentence} has no meaning with model.features, which have their own; "
                 "allowed: auto, or model.features.sentence"
             )
-        for name, kind in (("lora_rank", "lora"), ("lora_target", "lora"), ("top_layers", "top_k")):
-            if getattr(self, name) is not None and self.trainable != kind:
-                raise ValueError(
-                    f"model.{name} = {getattr(self, name)} has no meaning with model.trainable = {self.trainable}; "
-                    f"allowed: null, or model.trainable = {kind}"
-                )
         if self.hidden_size % self.heads:
             raise ValueError(
                 f"model.heads = {self.heads} does not divide model.hidden_size = {self.hidden_size}; "

@@ -153,8 +153,8 @@ class TrainingSpec(Frozen):
         own = self.without_privacy()
         if not changes:
             return own
-        if changes.get("optimizer", own.optimizer) != own.optimizer:
-            changes |= {"momentum": None, "weight_decay": None}
+        changed = {name for name, value in changes.items() if value != getattr(own, name)}
+        changes |= {name: None for name, (field, _) in self.belongs_to.items() if field in changed}
         if "epochs" in changes:
             changes["decay_epochs"] = None
         kept = own.model_dump(exclude={"non_private", "micro_batches"})

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from edp.spec import UserError
-from trainables.config import CLCSpec, CorpusSpec, ModelSpec, TrialSpec
+from trainables.config import CorpusSpec, ModelSpec
 from trainables.corpora import Splits, Utterance, corpus_digest, is_generated, load_corpus
 
 ABOUT, HASHES = "pretraining.json", "utterances.npy"
@@ -141,19 +141,6 @@ def check_utterances(model: ModelSpec, corpus: CorpusSpec, splits: Splits) -> No
         return
     public = _hashes_in(folder, f"whether it has seen corpus = {corpus.name}")
     _refuse(f"model.pretrained = {folder}", corpus, splits, public)
-
-
-def public_corpora(spec: TrialSpec) -> dict[str, CorpusSpec]:
-    """Return the corpora that a trial treats as public, by field. No ε covers what is learnt from them."""
-    model = spec.model
-    found = {"shadow.corpus": spec.shadow.corpus}
-    if isinstance(model, CLCSpec):
-        if model.embeddings.corpus is not None:
-            found["model.embeddings.corpus"] = model.embeddings.corpus
-        return found
-    found["model.vocabulary"] = model.vocabulary
-    others = model.features.public if model.features is not None else ()
-    return found | {f"model.features.public.{i}": other for i, other in enumerate(others)}
 
 
 def check_public(corpus: CorpusSpec, splits: Splits, public: dict[str, CorpusSpec]) -> None:

@@ -55,9 +55,6 @@ def features_for(model: ModelSpec) -> Features:
         return pretrained_pieces(model.pretrained, model.prompt) or WordPieces.train(
             public_tokens(model.vocabulary, "model.vocabulary")
         )
-    if model.embeddings.path is not None:
-        return WordVectors.read(Path(model.embeddings.path), model.embedding_size)
-    assert model.embeddings.corpus is not None, "the spec has one of the two"
     return WordVectors.train(
         public_tokens(model.embeddings.corpus, "model.embeddings.corpus"),
         size=model.embedding_size,

@@ -25,7 +25,6 @@ from trainables.corpora.overlap import (
     hashes_of,
     normal_form,
     overlap,
-    public_corpora,
 )
 
 
@@ -136,7 +135,7 @@ def test_a_trials_public_corpora_are_all_there_are() -> None:
         training=fields,
         model=BERTSpec(pretrained="minilm", trainable="heads", vocabulary=one, features={"public": [one, two]}),
     )
-    assert public_corpora(bert) == {
+    assert bert.public_corpora == {
         "shadow.corpus": two,
         "model.vocabulary": one,
         "model.features.public.0": one,
@@ -145,7 +144,7 @@ def test_a_trials_public_corpora_are_all_there_are() -> None:
     clc = TrialSpec(
         corpus={"name": "nlu_eval"}, shadow={"corpus": two}, training=fields, model=CLCSpec(embeddings={"corpus": one})
     )
-    assert public_corpora(clc) == {"shadow.corpus": two, "model.embeddings.corpus": one}
+    assert clc.public_corpora == {"shadow.corpus": two, "model.embeddings.corpus": one}
 
 
 def test_hashes_tell_no_utterance_and_are_the_same_everywhere() -> None:

@@ -189,12 +189,7 @@ def test_a_corpus_that_cannot_be_encoded_is_refused(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_the_spec_says_where_word_vectors_come_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "public.vec"
-    path.write_text("2 3\na 1 2 3\nb 3 2 0\n")
-    from_file = features_for(CLCSpec(embeddings=EmbeddingsSpec(path=str(path)), embedding_size=3))
-    assert from_file.size == 3
-
+def test_the_spec_says_where_word_vectors_come_from(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[tuple[str, str]] = []
 
     def load_corpus(spec: CorpusSpec, field: str) -> Splits:
