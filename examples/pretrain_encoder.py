@@ -40,7 +40,7 @@ from trainables import CorpusSpec, Utterance, load_corpus
 from trainables.config.keys import cache_key
 from trainables.corpora import corpus_digest
 from trainables.corpora.labels import Labels
-from trainables.corpora.overlap import ABOUT, HASHES, hashes_of, seen_by
+from trainables.corpora.overlap import ABOUT, HASHES, corpora_seen, hashes_in, hashes_of
 from trainables.features.compute_states import encoder_digest
 from trainables.features.device import in_bfloat16
 from trainables.features.encoder import fills_gaps, mean_state
@@ -86,7 +86,8 @@ def main(words: list[str]) -> None:
     if args.output.exists():
         raise UserError(f"output = {args.output}: it is there already; allowed: a new folder")
     folder, pieces, encoder = start_of(args.start, args.dropout)
-    earlier, earlier_hashes = seen_by(folder)
+    earlier = corpora_seen(folder)
+    earlier_hashes = [hashes_in(folder, "what it has seen")] if earlier else []
     started_from = encoder_digest(encoder)
     named = [text.partition("=") for text in (*args.corpora, *args.replay)]
     specs = [CorpusSpec(name=name, path=path or None) for name, _, path in named]

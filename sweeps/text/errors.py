@@ -38,6 +38,7 @@ _REMOVED = {
         "all_trials": "null, whose ε is of all trials, and pick",
     },
     "search.sampler": {"random_stopping": "random, or search.plan: proxy, whose choice costs no ε"},
+    "model.features.sentence": {"own": "mean, first or last, as the model's card says"},
     "training.optimizer": {"adam_bc": "adam, or momentum for heads"},
 }
 """What to take in place of a setting's value that was removed."""

@@ -65,7 +65,7 @@ class Worker:
         """Serve until the queue is closed; return the bytes by which the process has grown since its first job."""
         time.sleep(_START_S)
         served, began = 0, own_memory()
-        ray.get(queue.beat.remote(0, 1, "here", own_memory()))
+        ray.get(queue.beat.remote(0, 1, "here"))
         while (item := ray.get(queue.next_job.remote(0, 1))) is not None:
             job_id, job = item
             metrics = _figures(job)

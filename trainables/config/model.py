@@ -59,10 +59,9 @@ class FeaturesSpec(Frozen):
     word: Literal["auto", "first", "last"] = "auto"
     """sub-word whose states are a token's; auto: a decoder's last, where it has read the whole token, an encoder's
     first"""
-    sentence: Literal["auto", "mean", "first", "last", "own"] = "auto"
+    sentence: Literal["auto", "mean", "first", "last"] = "auto"
     """an utterance's state, from the last layer: the mean over its sub-words, or that of the first or the last one;
-    auto: a decoder's last, an encoder's mean; own: what the folder of an embedding model says that it was trained
-    with"""
+    auto: a decoder's last, an encoder's mean"""
     attention: Literal["own", "both"] = "own"
     """words that a decoder reads: own: those before, as it was trained; both: also those behind"""
     prompt: Annotated[str, Field(max_length=1000)] = ""

@@ -14,7 +14,7 @@ import logging
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -93,54 +93,44 @@ def is_shared(one: np.ndarray, other: np.ndarray) -> bool:
     return len(np.intersect1d(one, other)) > MAX_SHARE * min(len(one), len(other))
 
 
-def pretrained_on(folder: Path) -> dict[str, Any] | None:
-    """Read `pretraining.json` in an encoder's folder; return None if there is none.
+def corpora_seen(folder: Path | None) -> list[dict[str, Any]]:
+    """Return the corpora (`name`, `digest`) that an encoder has seen in all of its pretrainings, as its folder lists.
 
     Raises:
-        UserError: for a file that cannot be read.
+        UserError: for a list that cannot be read.
     """
-    path = folder / ABOUT
-    if not path.is_file():
-        return None
+    path = folder / ABOUT if folder is not None else None
+    if path is None or not path.is_file():
+        return []
     try:
-        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        corpora_of(found)
+        about: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        found = [*about["corpora"], *about["earlier_corpora"]]
+        _ = [(one["name"], one["digest"]) for one in found]
     except (OSError, ValueError, KeyError, TypeError):
         raise UserError(f"{path}: cannot be read; allowed: the file that examples/pretrain_encoder.py wrote") from None
     return found
 
 
-def corpora_of(about: dict[str, Any]) -> list[tuple[str, str]]:
-    """Return name and digest of every corpus that an encoder has seen, in all of its pretrainings."""
-    return [(corpus["name"], corpus["digest"]) for corpus in (*about["corpora"], *about["earlier_corpora"])]
-
-
 def check_corpus(model: ModelSpec, corpus: CorpusSpec) -> None:
-    """Raise if the encoder in `model.pretrained` was trained on the private corpus.
-
-    Raises:
-        UserError: naming the corpus.
-    """
+    """Raise if the encoder in `model.pretrained` was trained on the private corpus."""
     folder = _folder(model)
-    about = pretrained_on(folder) if folder is not None else None
-    if about is None or folder is None:
+    if not (seen := corpora_seen(folder)):
         return
     digest = corpus_digest(corpus.model_copy(update={"schema": None}))  # whose utterances are the same
-    for name, known in corpora_of(about):
-        if name == corpus.name or known == digest:
+    for one in seen:
+        if one["name"] == corpus.name or one["digest"] == digest:
             raise UserError(
-                f"model.pretrained = {folder}: it was trained on {name} without privacy, so corpus = {corpus.name} "
-                "cannot be private; allowed: an encoder that has not seen it"
+                f"model.pretrained = {folder}: it was trained on {one['name']} without privacy, so corpus = "
+                f"{corpus.name} cannot be private; allowed: an encoder that has not seen it"
             )
 
 
 def check_utterances(model: ModelSpec, corpus: CorpusSpec, splits: Splits) -> None:
     """Raise if more than 1 % of the private corpus is in the encoder's training data; warn if less is."""
     folder = _folder(model)
-    if folder is None or pretrained_on(folder) is None:
-        return
-    public = _hashes_in(folder, f"whether it has seen corpus = {corpus.name}")
-    _refuse(f"model.pretrained = {folder}", corpus, splits, public)
+    if folder is not None and corpora_seen(folder):
+        public = hashes_in(folder, f"whether it has seen corpus = {corpus.name}")
+        _refuse(f"model.pretrained = {folder}", corpus, splits, public)
 
 
 def check_public(corpus: CorpusSpec, splits: Splits, public: dict[str, CorpusSpec]) -> None:
@@ -178,19 +168,7 @@ def _times(counts: tuple[int, ...]) -> str:
     return " and ".join(filter(None, (", ".join(map(str, counts[:-1])), f"{counts[-1]} times"))) if counts else ""
 
 
-def seen_by(folder: Path | None) -> tuple[list[dict[str, Any]], Sequence[np.ndarray]]:
-    """Return the corpora, and the hashes of their utterances, that an encoder's folder lists as seen.
-
-    Raises:
-        UserError: if the hashes cannot be read.
-    """
-    about = pretrained_on(folder) if folder is not None else None
-    if about is None or folder is None:
-        return [], []
-    return [*about["corpora"], *about["earlier_corpora"]], [_hashes_in(folder, "what it has seen")]
-
-
-def _hashes_in(folder: Path, unknown: str) -> np.ndarray:
+def hashes_in(folder: Path, unknown: str) -> np.ndarray:
     """Read the hashes in an encoder's folder; `unknown` says in the error what cannot be told without them."""
     try:
         found: np.ndarray = np.load(folder / HASHES)

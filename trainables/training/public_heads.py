@@ -127,16 +127,13 @@ def _of_codes(weight_xd: Tensor, codes_cx: Tensor | None) -> Tensor:
     return torch.linalg.lstsq(codes_cx.T.double(), weight_xd, driver="gelsd").solution.float()
 
 
-def slots_of_intents(corpus: EncodedCorpus, rows_n: np.ndarray | None = None) -> Tensor:
+def slots_of_intents(corpus: EncodedCorpus) -> Tensor:
     """Return what an intent adds to the score of B-x, (I, K): the log of how much likelier slot type x is in its text.
 
     It is log(p_ix / g_x) with the share p_ix of the intent's utterances that have x, and its mean g_x over intents. An
     utterance with the mean shares is added to each intent, so that no share is 0. Types that no text has add nothing.
-
-    Args:
-        rows_n: utterances of the text; None: all.
     """
-    rows_n = np.arange(corpus.size("schema")) if rows_n is None else rows_n
+    rows_n = np.arange(corpus.size("schema"))
     intents, types = len(corpus.labels.intents), (len(corpus.labels.tags) - 1) // 2
     intent_n = corpus.intent_ids("schema", rows_n)
     has_nx = np.zeros((len(rows_n), types))
@@ -167,9 +164,7 @@ def _kept_from_text(spec: BERTSpec, corpus: EncodedCorpus, start: Weights | None
     return found
 
 
-def from_text(
-    spec: BERTSpec, corpus: EncodedCorpus, start: Weights | None, rows_n: np.ndarray | None = None
-) -> Weights:
+def from_text(spec: BERTSpec, corpus: EncodedCorpus, start: Weights | None) -> Weights:
     """Return heads that are trained on the text of the schema, without privacy.
 
     The loss is the mean over tokens of the slots' plus the mean over utterances of the intents'. With sums over an
@@ -180,14 +175,12 @@ def from_text(
     Args:
         corpus: the corpus as `spec` reads it (`EncodedCorpus.for_model`).
         start: the weights to begin with; None: zero.
-        rows_n: utterances of the text; None: all.
     """
-    rows_n = np.arange(corpus.size("schema")) if rows_n is None else rows_n
     model = _new_heads(spec.model_copy(update={"slot_prior": 0.0}), corpus)
     if start is not None:
         model.load_state_dict(start)
-    size = len(rows_n)
-    order_n = rows_n[np.argsort(corpus.lengths("schema")[rows_n], kind="stable")]
+    size = corpus.size("schema")
+    order_n = np.argsort(corpus.lengths("schema"), kind="stable")
     batches: list[Batch] = [corpus.batch("schema", order_n[at : at + _AT_ONCE]) for at in range(0, size, _AT_ONCE)]
     tokens = sum(int(batch.lengths_b.sum()) for batch in batches)
     optimizer = torch.optim.SGD(model.parameters(), lr=_RATE, momentum=_MOMENTUM)

@@ -25,8 +25,6 @@ _STARVED_S = 30.0
 """Seconds without workers after which a group that has a job gets the place of one that has none."""
 _RENEW_AFTER = 500
 """Jobs after which a group is replaced, and with it whatever its processes have gathered."""
-_GROWN = 3 << 30
-"""Bytes that a worker may gather after its first job before its group is replaced. It keeps one GiB on purpose."""
 
 Start = Callable[[int], AbstractContextManager[WorkerGroup]]
 """Starts the group of a number, which counts the groups of a pool. The context ends it."""
@@ -40,7 +38,6 @@ class _Member:
         self.group = context.__enter__()
         self.ready = False
         self._seen = time.monotonic()
-        self._served, self._grown = 0, 0
 
     def look(self, served: bool) -> None:
         """Note whether the workers run."""
@@ -51,12 +48,6 @@ class _Member:
     def starved(self) -> bool:
         """True if the workers have died, and no others have started for long: their place may be gone."""
         return self.ready and time.monotonic() - self._seen > _STARVED_S
-
-    def is_worn(self, served: int) -> bool:
-        """Return True if the group, which is free, has served enough jobs, or gathered enough memory with them."""
-        if served != self._served:
-            self._served, self._grown = served, ray.get(self.group.queue.grown.remote())
-        return served >= _RENEW_AFTER or self._grown > _GROWN
 
     def leave(self, kind: type[BaseException] | None = None, error: BaseException | None = None) -> None:
         self._context.__exit__(kind, error, error.__traceback__ if error is not None else None)
@@ -120,7 +111,7 @@ class WorkerPool:
                 self._failed_at = time.monotonic()
                 self._retire(number)
         free = [number for number in demand.free if number in self._members]
-        worn = [number for number in free if self._members[number].is_worn(demand.served[number])]
+        worn = [number for number in free if demand.served[number] >= _RENEW_AFTER]
         starved = [member for number, member in self._members.items() if number not in free and member.starved]
         spare = sorted(demand.free, reverse=True) if starved or len(self._members) > most else []
         for number in [*worn[:1], *spare[:1]]:

@@ -26,7 +26,7 @@ from ray.train.torch import TorchConfig, TorchTrainer
 from trainables.records.files import cause_of, disk_full
 from trainables.records.job import GROUP_THREAD, Stop, TrialFailed, TrialJob, TrialLeft, TrialResult
 from trainables.records.pareto import Metrics
-from trainables.training.process import keep_freed_memory, own_memory
+from trainables.training.process import keep_freed_memory
 from trainables.workers.client import SHORT_OF_MEMORY, GroupSpec, OnEpoch, death_in, run_job
 from trainables.workers.job_queue import BEAT_S, PATIENCE_S, Death, JobQueue, Kind, colocated_actor
 from trainables.workers.ray_internals import remove_orphans
@@ -197,7 +197,7 @@ def _beat(queue: Any, rank: int, generation: int) -> None:
     """Report to the queue that this process runs, until the process or its group ends."""
     place = f"process {os.getpid()} on {socket.gethostname()}"
     with suppress(ray.exceptions.RayError):  # the queue has ended, and its workers will end too
-        while ray.get(queue.beat.remote(rank, generation, place, own_memory())):
+        while ray.get(queue.beat.remote(rank, generation, place)):
             time.sleep(BEAT_S)
 
 

@@ -37,9 +37,6 @@ class _Queue:
     async def lose(self) -> None:
         self._runs = False
 
-    async def grown(self) -> int:
-        return 100 * len(self.served)
-
     async def submit(self, job_id: str, job: Any) -> None:
         self.served.append(job_id)
 
