@@ -19,7 +19,7 @@ from sweeps.store.prepared import Prepared, is_encoded, locate, shadow_trial, ta
 from trainables.config import BERTSpec, CorpusSpec, TrialSpec
 from trainables.config.keys import cache_key
 from trainables.corpora import corpus_digest, is_generated, load_corpus
-from trainables.corpora.labels import TASKS, for_task, task_of
+from trainables.corpora.labels import TASKS, for_task, labels_of
 from trainables.corpora.load import check_private, is_made
 from trainables.corpora.overlap import check_public, check_utterances
 from trainables.corpora.schema import find_schema, public_text
@@ -102,7 +102,7 @@ def private_sizes(recipe: Recipe, say: Callable[[str], None]) -> tuple[int, int]
 
 def _check_task(proxy: CorpusSpec, splits: Splits) -> None:
     """Raise if the proxy corpus has another task than the corpus: the choice would not carry over."""
-    task, other = task_of(splits), task_of(load_corpus(proxy, "search.proxy"))
+    task, other = labels_of(splits).task, labels_of(load_corpus(proxy, "search.proxy")).task
     if task != other:
         raise UserError(
             f"search.proxy = {proxy.name}: it has {TASKS[other]}, the corpus {TASKS[task]}; "

@@ -48,9 +48,8 @@ from trainables.records.job import GROUP_THREAD, TrialError, TrialJob, TrialResu
 from trainables.training.checkpoint import discard_checkpoint
 from trainables.workers.client import OnEpoch, run_in_pool
 from trainables.workers.job_queue import StopSignal
-from trainables.workers.pool import WorkerPool
 from trainables.workers.ray_internals import keep_folder_here, take_own_token, under_name
-from trainables.workers.worker_group import WorkerGroup, run_fresh
+from trainables.workers.worker_group import WorkerGroup, WorkerPool, run_fresh
 
 _TRIES = 3
 """Attempts to start Ray, which gives up after half a minute. A busy machine may need longer."""

@@ -10,7 +10,7 @@ from typing import Any
 from trainables.config import CanariesSpec, CLCSpec, CorpusSpec, TrialSpec
 from trainables.config.keys import NO_EFFECT, cache_key, identity
 from trainables.corpora import corpus_digest, is_generated, load_corpus
-from trainables.corpora.labels import Labels, Task, task_of
+from trainables.corpora.labels import Labels, Task, labels_of
 from trainables.corpora.overlap import check_corpus
 from trainables.corpora.schema import schema_of
 from trainables.records.files import read_json
@@ -73,7 +73,7 @@ def task_of_corpus(corpus: CorpusSpec, encoded: Path) -> Task:
 @functools.cache
 def _task_of_files(corpus: CorpusSpec, digest: str) -> Task:
     """Return the task of a corpus of files. With `digest` as an argument, the cache misses if the files change."""
-    return task_of(load_corpus(corpus))
+    return labels_of(load_corpus(corpus)).task
 
 
 def shadow_trial(spec: TrialSpec) -> TrialSpec:

@@ -49,7 +49,7 @@ from trainables.records.job import EpochResult, TrialJob, TrialResult
 from trainables.records.pareto import Metrics
 from trainables.training.process import own_memory
 from trainables.workers.job_queue import JobQueue, StopSignal, colocated_actor
-from trainables.workers.pool import WorkerPool
+from trainables.workers.worker_group import WorkerPool
 
 _START_S = 20.0
 """Seconds that a group takes to start, about as many as one of eight workers takes on a core."""

@@ -8,14 +8,11 @@ corpora themselves are not needed.
 from __future__ import annotations
 
 import hashlib
-import itertools
 import json
 import logging
 import re
 import unicodedata
-from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -30,21 +27,6 @@ MAX_SHARE = 0.01
 """Largest share of a private corpus' distinct utterances that may be in public data. Some sentences are common."""
 
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class Overlap:
-    """The number of a corpus' distinct utterances that are in other data. It holds counts, which may be shown."""
-
-    shared: int
-    distinct: int
-    most_frequent: tuple[int, ...] = ()
-    """Frequencies in the corpus of the three most frequent shared utterances."""
-
-    @property
-    def share(self) -> float:
-        """Share of the distinct utterances that are shared, 0 to 1."""
-        return self.shared / self.distinct if self.distinct else 0.0
 
 
 _ACCENTS = re.compile("[\u0300-\u036f]")
@@ -80,12 +62,10 @@ def _hashed(texts: Iterable[str]) -> np.ndarray:
     return np.array([int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") for text in texts], np.uint64)
 
 
-def overlap(private: Iterable[Utterance], public: np.ndarray) -> Overlap:
-    """Count the utterances of `private` whose hashes are in `public` (`hashes_of`)."""
-    times = Counter(normal_form(utterance.tokens) for utterance in private)
-    del times[""]
-    shared = sorted(itertools.compress(times.values(), np.isin(_hashed(times), public)), reverse=True)
-    return Overlap(len(shared), len(times), tuple(shared[:3]))
+def overlap(private: Iterable[Utterance], public: np.ndarray) -> tuple[int, int]:
+    """Return the number of distinct utterances of `private` whose hashes are in `public` (`hashes_of`), and of all."""
+    texts = {normal_form(utterance.tokens) for utterance in private} - {""}
+    return int(np.isin(_hashed(texts), public).sum()), len(texts)
 
 
 def is_shared(one: np.ndarray, other: np.ndarray) -> bool:
@@ -147,25 +127,21 @@ def check_public(corpus: CorpusSpec, splits: Splits, public: dict[str, CorpusSpe
         digest = corpus_digest(other, field)
         if seen.setdefault(digest, field) == field:
             found = load_corpus(other, field)
-            _refuse(f"{field} = {other.name}", corpus, splits, hashes_of([*found.train, *found.valid, *found.test]))
+            _refuse(f"{field} = {other.name}", corpus, splits, hashes_of(found.utterances))
 
 
 def _refuse(what: str, corpus: CorpusSpec, splits: Splits, public: np.ndarray) -> None:
     """Raise if too many utterances of `corpus` are in public data, warn if some are; `what` names the data."""
-    found = overlap([*splits.train, *splits.valid, *splits.test], public)
+    shared, distinct = overlap(splits.utterances, public)
+    share = shared / max(distinct, 1)
     line = (
-        f"{what}: {found.shared:,} of the {found.distinct:,} distinct utterances of corpus = {corpus.name} "
-        f"({found.share:.2%}) are in it too; in {corpus.name} the most frequent occur {_times(found.most_frequent)}"
+        f"{what}: {shared:,} of the {distinct:,} distinct utterances of corpus = {corpus.name} ({share:.2%}) are in it "
+        "too"
     )
-    if found.share > MAX_SHARE and not is_generated(corpus):
+    if share > MAX_SHARE and not is_generated(corpus):
         raise UserError(f"{line}; allowed: at most {MAX_SHARE:.0%}")
-    if found.shared:
+    if shared:
         _log.warning("%s", line)
-
-
-def _times(counts: tuple[int, ...]) -> str:
-    """Return counts as text, such as "5, 3 and 2 times"."""
-    return " and ".join(filter(None, (", ".join(map(str, counts[:-1])), f"{counts[-1]} times"))) if counts else ""
 
 
 def hashes_in(folder: Path, unknown: str) -> np.ndarray:

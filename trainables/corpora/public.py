@@ -21,7 +21,7 @@ from platformdirs import user_cache_path
 
 from edp.spec import UserError
 from trainables.config import CorpusSpec
-from trainables.corpora.files import problem, read_text, refuse_known
+from trainables.corpora.files import opening, problem, read_text, refuse_known
 from trainables.corpora.schema import schema_path
 from trainables.records.files import atomic_write, one_line, why_not
 
@@ -271,10 +271,8 @@ def digest_of_rows(rows: Iterable[tuple[str, ...]]) -> str:
 
 def _checked(corpus: ConvertedCorpus, path: Path) -> tuple[bytes, str]:
     """Return the file's content and the suffix that its digest is pinned for."""
-    try:
+    with opening(path):
         content = path.read_bytes()
-    except OSError as error:
-        raise problem(path, None, f"cannot be read: {error.strerror}") from None
     digest = hashlib.sha256(content).hexdigest()
     for suffix, sha256 in corpus.sha256.items():
         if digest == sha256:

@@ -22,7 +22,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
-from pydantic import AfterValidator, Field, ValidationError, field_validator, model_validator
+from pydantic import AfterValidator, Field, ValidationError, ValidationInfo, field_validator, model_validator
 
 from edp.spec import Frozen, UserError
 from trainables.config import CorpusSpec
@@ -87,23 +87,13 @@ class Schema(Frozen):
 
     @field_validator("intents", "slots")
     @classmethod
-    def _names_can_be_in_a_corpus(cls, given: dict[str, Any]) -> dict[str, Any]:
+    def _names_can_be_in_a_corpus(cls, given: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
         for name in given:
             if not name or len(name) > _MAX_NAME or name != name.strip() or SURROGATE.search(name):
                 raise ValueError(f"{name[:80]!r} is no name of a label; allowed: 1 to {_MAX_NAME} characters")
-        return given
-
-    @field_validator("slots")
-    @classmethod
-    def _slots_are_single_words(cls, given: dict[str, Slot]) -> dict[str, Slot]:
-        if bad := next((name for name in given if re.search(r"\s", name)), None):
-            raise ValueError(f"{bad!r} is no slot type; allowed: a name without blanks")
-        return given
-
-    @field_validator("intents")
-    @classmethod
-    def _one_intent_is_none(cls, given: dict[str, Intent]) -> dict[str, Intent]:
-        if len(given) == 1:
+            if info.field_name == "slots" and re.search(r"\s", name):
+                raise ValueError(f"{name!r} is no slot type; allowed: a name without blanks")
+        if info.field_name == "intents" and len(given) == 1:
             raise ValueError("there is one intent, which leaves nothing to learn; allowed: several, or none")
         return given
 
@@ -169,13 +159,7 @@ def schema_of(spec: CorpusSpec, field: str = "corpus") -> LabelNames | None:
     Raises:
         UserError: for a file that is missing, or no schema.
     """
-    found = whole_schema(spec, field)
-    return found.names if found is not None else None
-
-
-def whole_schema(spec: CorpusSpec, field: str = "corpus") -> Schema | None:
-    """Return `spec.schema` with its samples, or None if there is no schema."""
-    return find_schema(spec.schema, f"{field}.schema = {spec.schema}").schema if spec.schema is not None else None
+    return None if spec.schema is None else find_schema(spec.schema, f"{field}.schema = {spec.schema}").schema.names
 
 
 class ReadSchema(NamedTuple):
@@ -209,8 +193,9 @@ def find_schema(name: str, wanted: str) -> ReadSchema:
 
 def public_text(spec: CorpusSpec, field: str = "corpus") -> list[Utterance]:
     """Return the public text of `spec.schema`; empty without a schema, or without samples in it."""
-    found = whole_schema(spec, field)
-    return make_text(found.text) if found is not None else []
+    if spec.schema is None:
+        return []
+    return make_text(find_schema(spec.schema, f"{field}.schema = {spec.schema}").schema.text)
 
 
 def read_schema(path: Path, wanted: str) -> ReadSchema:

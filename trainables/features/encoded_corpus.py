@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-import torch
 
 from edp.keyed import Ids, digests
 from edp.spec import Unit, UserError
@@ -30,12 +29,12 @@ from trainables.features.states import States, has_states
 from trainables.features.token_features import (
     Batch,
     Features,
+    as_batch,
     features_for,
     load_features,
     make_batch,
     make_table,
     open_table,
-    pad,
     write_table,
 )
 from trainables.features.word_pieces import WordPieces
@@ -191,15 +190,16 @@ class EncodedCorpus:
 
     def batch(self, split: Split, indices: np.ndarray) -> Batch:
         """Return the utterances at `indices`, in this order, with their labels."""
-        if self._states is not None:
-            return self._state_batch(self._states, split, indices)
         words_n, lengths_b = self._flat(split, "tokens", indices)
-        return make_batch(
-            self._table,
-            words_n,
-            lengths_b,
-            *self._gold(split, indices),
-        )
+        if self._states is None:
+            return make_batch(self._table, words_n, lengths_b, *self._gold(split, indices))
+        # Tokens that the encoder had no room for are left out.
+        number_b = self._arrays[split, "numbers"][indices]
+        first_b = self._arrays[split, "rows"][self._arrays[split, "offsets"][indices]]
+        read_b = self._states.read_u[number_b]
+        step_t = np.arange(int(read_b.max()))
+        inputs = self._states.inputs((first_b[:, None] + step_t)[step_t < read_b[:, None]], number_b)
+        return as_batch(inputs, read_b, lengths_b, *self._gold(split, indices))
 
     def _gold(self, split: Split, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the tags and intents of utterances as a model learns them, with 0 for unknown ones."""
@@ -207,23 +207,6 @@ class EncodedCorpus:
         return (
             np.where(tags_n < len(self.labels.tags), tags_n, 0),
             np.where(intent_b < len(self.labels.intents), intent_b, 0),
-        )
-
-    def _state_batch(self, states: States, split: Split, indices: np.ndarray) -> Batch:
-        """Return a batch of states; tokens that the encoder had no room for are left out."""
-        number_b = self._arrays[split, "numbers"][indices]
-        first_b = self._arrays[split, "rows"][self._arrays[split, "offsets"][indices]]
-        read_b = states.read_u[number_b]
-        step_t = np.arange(int(read_b.max()))
-        mask_bt = step_t < read_b[:, None]
-        lengths_b = self.lengths(split)[indices]
-        tags_n, intent_b = self._gold(split, indices)
-        return Batch(
-            states.inputs((first_b[:, None] + step_t)[mask_bt], number_b),
-            torch.from_numpy(read_b.astype(np.int64)),
-            torch.from_numpy(mask_bt),
-            torch.from_numpy(np.where(mask_bt, pad(tags_n, lengths_b)[:, : len(step_t)], 0)),
-            torch.from_numpy(intent_b.astype(np.int64)),
         )
 
     def token_ids(self, split: Split, indices: np.ndarray) -> list[np.ndarray]:

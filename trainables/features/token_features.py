@@ -12,7 +12,7 @@ import string
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
@@ -212,10 +212,19 @@ def make_batch(
     intent_b: np.ndarray | None = None,
 ) -> Batch:
     """Return a batch of utterances, given in turn."""
-    inputs, read_b = table.inputs(words_n, lengths_b)
-    steps = int(read_b.max())
-    mask_bt = np.arange(steps) < read_b[:, None]
-    tags_bt = None if tags_n is None else np.where(mask_bt, pad(tags_n, lengths_b)[:, :steps], 0)
+    return as_batch(*table.inputs(words_n, lengths_b), lengths_b, tags_n, intent_b)
+
+
+def as_batch(
+    inputs: WordInputs | PieceInputs | StateInputs,
+    read_b: np.ndarray,
+    lengths_b: np.ndarray,
+    tags_n: np.ndarray | None = None,
+    intent_b: np.ndarray | None = None,
+) -> Batch:
+    """Return a batch of inputs, with `read_b` tokens each; the tags are those of all `lengths_b` tokens, in turn."""
+    mask_bt = np.arange(int(read_b.max())) < read_b[:, None]
+    tags_bt = None if tags_n is None else np.where(mask_bt, pad(tags_n, lengths_b)[:, : mask_bt.shape[1]], 0)
     return Batch(
         inputs,
         torch.from_numpy(read_b.astype(np.int64)),
@@ -226,16 +235,24 @@ def make_batch(
 
 
 @dataclass(frozen=True)
-class WordInputs:
+class _Tensors:
+    """Tensors that move to a device together; some stay on the CPU."""
+
+    stay: ClassVar[tuple[str, ...]] = ()
+
+    def to(self, device: torch.device | str) -> Self:
+        """Return the tensors on `device`."""
+        found = {name: one for name, one in vars(self).items() if isinstance(one, Tensor | _Tensors)}
+        return replace(self, **{name: one.to(device) for name, one in found.items() if name not in self.stay})
+
+
+@dataclass(frozen=True)
+class WordInputs(_Tensors):
     """The inputs of CLC: a table of the batch's unique words, so that each is processed once, and rows of it."""
 
     word_bt: Tensor  # int64, the row of each token in the two tables; 0 in the padding
     chars_uc: Tensor  # int64, 0 beyond the word
     vectors_ud: Tensor  # float32
-
-    def to(self, device: torch.device | str) -> WordInputs:
-        """Return the inputs on `device`."""
-        return WordInputs(self.word_bt.to(device), self.chars_uc.to(device), self.vectors_ud.to(device))
 
     def select(self, index: list[int], lengths_b: Tensor) -> WordInputs:
         """Return the inputs of some utterances of a batch whose utterances have these lengths."""
@@ -244,49 +261,32 @@ class WordInputs:
 
 
 @dataclass(frozen=True)
-class PieceInputs:
+class PieceInputs(_Tensors):
     """The inputs of an encoder: sub-words with special ones around them, and where each token's begin and end."""
 
+    stay = ("pieces_b",)
     piece_bs: Tensor  # int64
     piece_mask_bs: Tensor  # bool
     first_bt: Tensor  # int64, positions in S; 0 in the padding
     last_bt: Tensor  # int64, likewise
     pieces_b: Tensor  # int64, number of sub-words of each utterance, including special ones; always on the CPU
 
-    def to(self, device: torch.device | str) -> PieceInputs:
-        """Return the inputs on `device`."""
-        return PieceInputs(
-            self.piece_bs.to(device),
-            self.piece_mask_bs.to(device),
-            self.first_bt.to(device),
-            self.last_bt.to(device),
-            self.pieces_b,
-        )
-
     def select(self, index: list[int], lengths_b: Tensor) -> PieceInputs:
         """Return the inputs of some utterances, as wide as before, of a batch whose utterances have these lengths."""
-        return PieceInputs(
-            self.piece_bs[index],
-            self.piece_mask_bs[index],
-            self.first_bt[index],
-            self.last_bt[index],
-            self.pieces_b[index],
-        )
+        return replace(self, **{name: tensor[index] for name, tensor in vars(self).items()})
 
 
 @dataclass(frozen=True)
-class StateInputs:
+class StateInputs(_Tensors):
     """The inputs of heads on a frozen encoder: whitened states, each followed by a constant."""
 
     token_nd: Tensor  # float32, the tokens of all utterances in turn, without padding
     sentence_bd: Tensor  # float32
     kept: dict[str, Any] = field(default_factory=dict)  # a cache of results, for batches that are repeated
 
-    def to(self, device: torch.device | str) -> StateInputs:
-        """Return the inputs on `device`."""
-        if self.token_nd.device == torch.device(device):
-            return self
-        return StateInputs(self.token_nd.to(device), self.sentence_bd.to(device))
+    def to(self, device: torch.device | str) -> Self:
+        """Return the inputs on `device`; what was kept is of this one."""
+        return self if self.token_nd.device == torch.device(device) else replace(super().to(device), kept={})
 
     def select(self, index: list[int], lengths_b: Tensor) -> StateInputs:
         """Return the inputs of some utterances of a batch whose utterances have these lengths."""
@@ -295,9 +295,10 @@ class StateInputs:
 
 
 @dataclass(frozen=True)
-class Batch:
+class Batch(_Tensors):
     """Utterances, padded to the longest; labels are None if they are unknown."""
 
+    stay = ("lengths_b",)
     inputs: WordInputs | PieceInputs | StateInputs
     lengths_b: Tensor  # int64, at least 1; always on the CPU: packing needs them there, and need not wait for a GPU
     mask_bt: Tensor  # bool, True on tokens
@@ -319,15 +320,4 @@ class Batch:
             None if self.tags_bt is None else self.tags_bt[index, :width],
             None if self.intent_b is None else self.intent_b[index],
             None if self.key_b is None else self.key_b[index],
-        )
-
-    def to(self, device: torch.device | str) -> Batch:
-        """Return the batch on `device`."""
-        return replace(
-            self,
-            inputs=self.inputs.to(device),
-            mask_bt=self.mask_bt.to(device),
-            tags_bt=None if self.tags_bt is None else self.tags_bt.to(device),
-            intent_b=None if self.intent_b is None else self.intent_b.to(device),
-            key_b=None if self.key_b is None else self.key_b.to(device),
         )
