@@ -99,17 +99,12 @@ def _encoder(spec: BERTSpec, vocabulary_size: int | None) -> tuple[PreTrainedMod
         hidden_size=spec.hidden_size,
         num_hidden_layers=spec.random_layers,
         num_attention_heads=spec.heads,
-        intermediate_size=_intermediate_size(spec.hidden_size),
+        intermediate_size=1200 if spec.hidden_size == 312 else 4 * spec.hidden_size,  # TinyBERT has 1,200
         max_position_embeddings=MAX_PIECES,
         hidden_dropout_prob=spec.dropout,
         attention_probs_dropout_prob=spec.dropout,
     )
     return empty_encoder(config), f"random start ({reason})"
-
-
-def _intermediate_size(hidden_size: int) -> int:
-    """Return the size of the feed-forward layers: TinyBERT's 1,200 at 312, four times the hidden size otherwise."""
-    return 1200 if hidden_size == 312 else 4 * hidden_size
 
 
 def check_encoder(model: BERTSpec, spec: TrialSpec) -> None:

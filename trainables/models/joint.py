@@ -165,11 +165,6 @@ class JointModel(nn.Module, ABC):
             slots_bk = output.intent_logits_bi.softmax(1) @ self.slots_ik
         return output.emissions_btk + slots_bk[:, None].to(output.emissions_btk)
 
-    def loss(self, batch: Batch) -> Tensor:
-        """Return the loss of each utterance, as `forward` does."""
-        loss_b: Tensor = self(batch)
-        return loss_b
-
     @torch.no_grad()
     def predict(self, batch: Batch) -> Predictions:
         """Return the likeliest intents and tags, and their probabilities. Dropout follows the model's mode."""

@@ -29,7 +29,7 @@ from edp.spec import UserError
 from trainables.config import BERTSpec
 from trainables.config.keys import cache_key
 from trainables.corpora.labels import Labels, words_of
-from trainables.features.compute_states import hidden_states
+from trainables.features.compute_states import encoder_of, hidden_states
 from trainables.features.encoded_corpus import EncodedCorpus
 from trainables.features.states import CONSTANT, NAME_SCORES, Moments, has_states, moments_file, state_names
 from trainables.features.token_features import Batch, StateInputs, encode_utterances
@@ -99,7 +99,8 @@ def from_names(spec: BERTSpec, corpus: EncodedCorpus) -> Weights:
         return weight_xh.double() @ back_hh.T, constant_x / CONSTANT
 
     if corpus.labels.has_slots:
-        last = next(number for number, name in enumerate(names) if name.endswith(f"_{_last_layer(corpus)}"))
+        layers = encoder_of(corpus.folder / "features")["architecture"]["num_hidden_layers"]
+        last = next(number for number, name in enumerate(names) if name.endswith(f"_{layers}"))
         weight_kh, constant_k = in_vectors(names[last], len(names), scores.tag_kh, scores.tag_k)
         hidden = weight_kh.shape[1]
         slots = found["slot_head.weight"]
@@ -112,12 +113,6 @@ def from_names(spec: BERTSpec, corpus: EncodedCorpus) -> Weights:
         weight_id = torch.cat([weight_ih, constant_i[:, None]], 1)
         found["intent_head.weight"] = _of_codes(weight_id, model.codes_ci)
     return found
-
-
-def _last_layer(corpus: EncodedCorpus) -> int:
-    from trainables.features.compute_states import encoder_of
-
-    return int(encoder_of(corpus.folder / "features")["architecture"]["num_hidden_layers"])
 
 
 def _of_codes(weight_xd: Tensor, codes_cx: Tensor | None) -> Tensor:
