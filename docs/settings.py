@@ -5,10 +5,7 @@ from __future__ import annotations
 from itertools import groupby
 from pathlib import Path
 
-from pydantic import BaseModel
-
 from sweeps.config.all_settings import Setting, settings
-from sweeps.config.recipe import Recipe
 
 PAGE = Path(__file__).with_name("settings.md")
 HEAD = """# All settings
@@ -22,19 +19,9 @@ HEAD = """# All settings
 
 
 def page() -> str:
-    """Return the whole page."""
-    return "\n".join(
-        [
-            HEAD,
-            table(),
-        ]
-    )
-
-
-def table(spec: type[BaseModel] = Recipe) -> str:
-    """Return all settings as Markdown, a table for each part."""
-    lines: list[str] = []
-    for part, found in groupby(sorted(settings(spec), key=lambda one: _part(one) != ""), key=_part):
+    """Return the whole page: all settings, a table for each part."""
+    lines = [HEAD]
+    for part, found in groupby(sorted(settings(), key=lambda one: _part(one) != ""), key=_part):
         lines += [
             f"### `{part}`" if part else "### Top level",
             "",
@@ -44,7 +31,7 @@ def table(spec: type[BaseModel] = Recipe) -> str:
         for one in found:
             kind = f" (of `{one.kind}`)" if one.kind else ""
             cells = (f"`{one.path}`{kind}", one.allowed, one.default, one.meaning)
-            lines.append("| " + " | ".join(" ".join(cell.split()).replace("|", "\\|") for cell in cells) + " |")
+            lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
         lines.append("")
     return "\n".join(lines)
 

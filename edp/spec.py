@@ -37,7 +37,7 @@ class UserError(ValueError):
 class Frozen(BaseModel):
     """Base of every spec: immutable, without unknown keys; numbers are no truth values, and whole ones are bounded."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True)
     max_bits: ClassVar[int] = 63
     """Bits of a whole number."""
     belongs_to: ClassVar[Mapping[str, tuple[str, str]]] = {}
@@ -116,69 +116,32 @@ class EDPOptions(Frozen):
         "band": ("noise_correlation", "banded"),
     }
 
-    noise: Annotated[
-        Noise,
-        Field(description="corrected: as much as the formula of epsilon assumes; paper: that of the printed algorithm"),
-    ] = "corrected"
-    alpha: Annotated[
-        Alpha,
-        Field(
-            description="source of the layers' scales, shares of the clip; fixed: the layers' sizes; none: no scales; "
-            "public: a public gradient; private: noisy votes, which cost epsilon; paper: a private gradient, without "
-            "a guarantee"
-        ),
-    ] = "fixed"
-    alpha_noise: Annotated[
-        AlphaNoise,
-        Field(description="isotropic: the same noise in all coordinates; per_layer: in proportion to a layer's scale"),
-    ] = "isotropic"
+    noise: Noise = "corrected"
+    """corrected: as much as the formula of epsilon assumes; paper: that of the printed algorithm"""
+    alpha: Alpha = "fixed"
+    """source of the layers' scales, shares of the clip; fixed: the layers' sizes; none: no scales; public: a public
+    gradient; private: noisy votes, which cost epsilon; paper: a private gradient, without a guarantee"""
+    alpha_noise: AlphaNoise = "isotropic"
+    """isotropic: the same noise in all coordinates; per_layer: in proportion to a layer's scale"""
     sampling: Sampling = "shuffle"
-    unit: Annotated[
-        Unit,
-        Field(description="unit that epsilon protects; user: a micro-batch holds all examples of one user"),
-    ] = "example"
-    user_utterances: Annotated[
-        int | None,
-        Field(
-            ge=1,
-            description="with unit = user: maximum of a user's utterances that an epoch trains on, drawn anew in each; "
-            "null: all",
-        ),
-    ] = None
-    clip: Annotated[
-        Clipping,
-        Field(
-            description="fixed: gradients longer than C are cut to C; automatic: all are scaled to nearly C; quantile: "
-            "C follows a quantile of their norms"
-        ),
-    ] = "fixed"
-    clip_quantile: Annotated[
-        float, Field(gt=0, lt=1, description="with clip = quantile: share of micro-batches that are not scaled down")
-    ] = 0.5
-    noise_correlation: Annotated[
-        NoiseCorrelation,
-        Field(
-            description="banded: each step takes back part of earlier steps' noise (`edp.noise.banded`); "
-            "needs one order for all epochs"
-        ),
-    ] = "none"
-    band: Annotated[
-        int | None,
-        Field(
-            ge=1,
-            le=10_000,
-            description="with noise_correlation = banded: steps that noise is correlated over, at most an epoch's; "
-            "null: an epoch's, at most 16. Each but the first costs every worker the memory of the trained parameters",
-        ),
-    ] = None
-    delta: Annotated[
-        float,
-        Field(gt=0, lt=1, description="probability that the guarantee fails: below one in the training utterances"),
-    ] = 5e-4
-    reproducible_noise: Annotated[
-        int | None,
-        Field(ge=0, lt=2**32, description="seed of the noise, for tests and research; the run is then not private"),
-    ] = None
+    unit: Unit = "example"
+    """unit that epsilon protects; user: a micro-batch holds all examples of one user"""
+    user_utterances: Annotated[int | None, Field(ge=1)] = None
+    """with unit = user: maximum of a user's utterances that an epoch trains on, drawn anew in each; null: all"""
+    clip: Clipping = "fixed"
+    """fixed: gradients longer than C are cut to C; automatic: all are scaled to nearly C; quantile: C follows a
+    quantile of their norms"""
+    clip_quantile: Annotated[float, Field(gt=0, lt=1)] = 0.5
+    """with clip = quantile: share of micro-batches that are not scaled down"""
+    noise_correlation: NoiseCorrelation = "none"
+    """banded: each step takes back part of earlier steps' noise (`edp.noise.banded`); needs one order for all epochs"""
+    band: Annotated[int | None, Field(ge=1, le=10_000)] = None
+    """with noise_correlation = banded: steps that noise is correlated over, at most an epoch's; null: an epoch's, at
+    most 16. Each but the first costs every worker the memory of the trained parameters"""
+    delta: Annotated[float, Field(gt=0, lt=1)] = 5e-4
+    """probability that the guarantee fails: below one in the training utterances"""
+    reproducible_noise: Annotated[int | None, Field(ge=0, lt=2**32)] = None
+    """seed of the noise, for tests and research; the run is then not private"""
 
     @property
     def fixed_order(self) -> bool:

@@ -40,15 +40,14 @@ from trainables import CorpusSpec, Utterance, load_corpus
 from trainables.config.keys import cache_key
 from trainables.corpora import corpus_digest
 from trainables.corpora.labels import Labels
-from trainables.corpora.overlap import ABOUT, HASHES, hashes_of, seen_by
-from trainables.features.batch import Batch
+from trainables.corpora.overlap import ABOUT, HASHES, corpora_seen, hashes_in, hashes_of
 from trainables.features.compute_states import encoder_digest
 from trainables.features.device import in_bfloat16
 from trainables.features.encoder import fills_gaps, mean_state
-from trainables.features.name_scores import NAMES, TAG_KINDS, name_vectors, readable
 from trainables.features.pretrained import pretrained_encoder, pretrained_pieces
-from trainables.features.token_features import make_batch, make_table
+from trainables.features.token_features import Batch, make_batch, make_table
 from trainables.features.word_pieces import WordPieces
+from trainables.training.public_heads import NAMES, TAG_KINDS, name_vectors, readable
 
 PUBLIC = ("sgd", "fb_multilingual", "mit_restaurant", "mit_movie", "mit_movie_trivia", "restaurant8k")
 PUBLIC += ("clinc150", "banking77")
@@ -87,7 +86,8 @@ def main(words: list[str]) -> None:
     if args.output.exists():
         raise UserError(f"output = {args.output}: it is there already; allowed: a new folder")
     folder, pieces, encoder = start_of(args.start, args.dropout)
-    earlier, earlier_hashes = seen_by(folder)
+    earlier = corpora_seen(folder)
+    earlier_hashes = [hashes_in(folder, "what it has seen")] if earlier else []
     started_from = encoder_digest(encoder)
     named = [text.partition("=") for text in (*args.corpora, *args.replay)]
     specs = [CorpusSpec(name=name, path=path or None) for name, _, path in named]

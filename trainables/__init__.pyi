@@ -46,13 +46,13 @@ from .measure.attacks.shadow import (
 from .measure.attacks.shadow import (
     fit_attack as fit_attack,
 )
-from .measure.ser import (
+from .measure.predictions import (
     semantic_error_rate as semantic_error_rate,
 )
-from .measure.ser import (
+from .measure.predictions import (
     semantic_errors as semantic_errors,
 )
-from .measure.ser import (
+from .measure.predictions import (
     slot_f1 as slot_f1,
 )
 from .models import JointModel as JointModel

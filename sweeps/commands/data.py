@@ -28,10 +28,10 @@ from trainables.corpora.labels import FEW, TASKS, LabelCounts, labels_of, uttera
 from trainables.corpora.load import check_private
 from trainables.corpora.schema import find_schema, skeleton
 from trainables.corpora.schema_text import UTTERANCES, make_text, marked
-from trainables.corpora.text_overlap import TextOverlap, near_words
+from trainables.corpora.splits import TextOverlap, near_words
 
 if TYPE_CHECKING:
-    from trainables.features.unknown_words import Readable
+    from trainables.features.word_pieces import Readable
 
 data_command = typer.Typer(no_args_is_help=True, help="Download, generate and check corpora.")
 
@@ -182,7 +182,7 @@ def _readable(spec: CorpusSpec, encoder: str) -> Readable | None:
     """
     with busy("loading PyTorch"):
         from trainables.features.pretrained import pretrained_pieces
-        from trainables.features.unknown_words import readable
+        from trainables.features.word_pieces import readable
 
     pieces = pretrained_pieces(encoder)
     if pieces is None:

@@ -14,7 +14,7 @@ from sweeps.commands.console import busy, err
 from sweeps.store.lock import is_held
 from sweeps.text.paths import as_path, is_point, short
 from sweeps.text.terminal import command_line, print_line
-from trainables.records.permissions import own_files
+from trainables.records.files import own_files
 
 if TYPE_CHECKING:
     from sweeps.store.sweep import Sweep

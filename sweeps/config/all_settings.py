@@ -42,7 +42,8 @@ def _settings(schema: Schema, defs: dict[str, Schema], path: str, kind: str) -> 
             yield from _settings(spec, defs, f"{here}[]" if listed else here, one_of)
         if not opened:
             meaning = next((way["description"] for way in (field, *_ways(field)) if "description" in way), "")
-            yield Setting(here, kind, " or ".join(dict.fromkeys(map(_allowed, _ways(field)))), _default(field), meaning)
+            allowed = " or ".join(dict.fromkeys(map(_allowed, _ways(field))))
+            yield Setting(here, kind, allowed, _default(field), " ".join(meaning.split()))
 
 
 def _ways(field: Schema) -> list[Schema]:

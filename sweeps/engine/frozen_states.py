@@ -57,7 +57,7 @@ def _ensure_name_scores(folders: list[Path], models: list[BERTSpec]) -> None:
     if wanted is None or all(map(has_name_scores, folders)):
         return
     from trainables.features.compute_states import frozen_encoder
-    from trainables.features.name_scores import learnt_names, name_scores
+    from trainables.training.public_heads import learnt_names, name_scores
 
     learnt = learnt_names(wanted)
     for folder in folders:

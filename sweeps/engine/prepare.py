@@ -19,16 +19,15 @@ from sweeps.store.prepared import Prepared, is_encoded, locate, shadow_trial, ta
 from trainables.config import BERTSpec, CorpusSpec, TrialSpec
 from trainables.config.keys import cache_key
 from trainables.corpora import corpus_digest, is_generated, load_corpus
-from trainables.corpora.labels import TASKS, for_task, task_of
+from trainables.corpora.labels import TASKS, for_task, labels_of
 from trainables.corpora.load import check_private, is_made
-from trainables.corpora.overlap import check_public, check_utterances, public_corpora
+from trainables.corpora.overlap import check_public, check_utterances
 from trainables.corpora.schema import find_schema, public_text
-from trainables.corpora.text_overlap import near_copies, near_words
+from trainables.corpora.splits import near_copies, near_words
 from trainables.corpora.types import UNKNOWN, Splits, Utterance
-from trainables.features.encoded_corpus import EncodedCorpus
-from trainables.features.encoding import encode
+from trainables.features.encoded_corpus import EncodedCorpus, encode
 from trainables.features.states import has_states
-from trainables.features.unknown_words import readable
+from trainables.features.word_pieces import readable
 from trainables.measure.attacks.canary import make_canaries, plant, toss_coins
 from trainables.measure.attacks.shadow import fit_attack, save_attack
 from trainables.records.files import reading
@@ -75,7 +74,7 @@ def read_missing(spec: TrialSpec, prepared: Prepared) -> dict[Path, Splits]:
     if prepared.corpus in found:
         check_utterances(spec.model, spec.corpus, found[prepared.corpus])
     if not _searched(spec, prepared).is_file():  # also missing if other corpora count as public than before
-        check_public(spec.corpus, new or load_corpus(spec.corpus), public_corpora(spec))
+        check_public(spec.corpus, new or load_corpus(spec.corpus), spec.public_corpora)
     if prepared.shadow in found:
         task = task_of_corpus(spec.corpus, prepared.corpus)
         found[prepared.shadow] = for_task(found[prepared.shadow], task, "shadow.corpus")
@@ -103,7 +102,7 @@ def private_sizes(recipe: Recipe, say: Callable[[str], None]) -> tuple[int, int]
 
 def _check_task(proxy: CorpusSpec, splits: Splits) -> None:
     """Raise if the proxy corpus has another task than the corpus: the choice would not carry over."""
-    task, other = task_of(splits), task_of(load_corpus(proxy, "search.proxy"))
+    task, other = labels_of(splits).task, labels_of(load_corpus(proxy, "search.proxy")).task
     if task != other:
         raise UserError(
             f"search.proxy = {proxy.name}: it has {TASKS[other]}, the corpus {TASKS[task]}; "
@@ -221,7 +220,7 @@ def _read_by_workers(spec: TrialSpec, prepared: Prepared) -> dict[str, Path]:
 
 def _searched(spec: TrialSpec, prepared: Prepared) -> Path:
     """Return the path of an empty file that exists if `check_public` has passed for these corpora."""
-    public = {corpus_digest(other, field) for field, other in public_corpora(spec).items()}
+    public = {corpus_digest(other, field) for field, other in spec.public_corpora.items()}
     return prepared.corpus.parent / f"searched-{cache_key(corpus_digest(spec.corpus), sorted(public))}"
 
 

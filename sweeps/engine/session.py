@@ -46,12 +46,10 @@ from sweeps.store.storage import Place
 from sweeps.text.signals import BY_CTRL_C, raise_terminated
 from trainables.records.job import GROUP_THREAD, TrialError, TrialJob, TrialResult, still_waits
 from trainables.training.checkpoint import discard_checkpoint
-from trainables.workers.client import OnEpoch
+from trainables.workers.client import OnEpoch, run_in_pool
 from trainables.workers.job_queue import StopSignal
-from trainables.workers.leases import run_in_pool
-from trainables.workers.pool import WorkerPool
 from trainables.workers.ray_internals import keep_folder_here, take_own_token, under_name
-from trainables.workers.worker_group import WorkerGroup, run_fresh
+from trainables.workers.worker_group import WorkerGroup, WorkerPool, run_fresh
 
 _TRIES = 3
 """Attempts to start Ray, which gives up after half a minute. A busy machine may need longer."""

@@ -15,8 +15,7 @@ from ray import tune
 from trainables.config import TrialSpec
 from trainables.records.job import TrialError, TrialJob, TrialStopped
 from trainables.records.pareto import Metrics
-from trainables.workers.client import GroupSpec, death_in
-from trainables.workers.leases import run_in_pool
+from trainables.workers.client import GroupSpec, death_in, run_in_pool
 
 Message = tuple[Literal["started", "queue", "epoch", "news", "outcome", "left"], Any]
 """A report to the driver: ("started", None); ("queue", that of the trial's workers, by which the driver answers);

@@ -29,10 +29,9 @@ from transformers import (
 from edp.spec import UserError
 from trainables.config import BERTSpec
 from trainables.corpora.types import split_blanks
-from trainables.features.batch import PieceInputs
 from trainables.features.encoder import quiet
 from trainables.features.pretrained import hub_name
-from trainables.features.token_features import encode_utterances
+from trainables.features.token_features import PieceInputs, encode_utterances
 from trainables.features.word_pieces import NONE, WordPieces
 from trainables.models.bert import BERT
 from trainables.models.released import ReleasedModel

@@ -12,7 +12,6 @@ from pathlib import Path
 from edp.spec import UserError
 from trainables.config import CorpusSpec, TrialSpec
 from trainables.corpora import corpus_digest
-from trainables.corpora.overlap import public_corpora
 from trainables.records.files import read_json_if_any, write_json
 
 CORPORA = "corpora.json"
@@ -40,4 +39,4 @@ def check_corpora(folder: Path, spec: TrialSpec) -> None:
 
 
 def _corpora(spec: TrialSpec) -> dict[str, CorpusSpec]:
-    return {"corpus": spec.corpus, **public_corpora(spec)}
+    return {"corpus": spec.corpus, **spec.public_corpora}

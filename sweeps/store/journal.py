@@ -27,7 +27,7 @@ from edp.ledger import Ledger
 from edp.spec import Frozen, Unit, UserError
 from trainables.config import CorpusSpec, TrialSpec
 from trainables.corpora import corpus_digest, is_generated, load_corpus
-from trainables.corpora.overlap import hashes_of, is_shared, public_corpora
+from trainables.corpora.overlap import hashes_of, is_shared
 from trainables.records.files import atomic_write
 from trainables.records.journal import JOURNAL, append, cut, locked, read_id
 
@@ -305,5 +305,5 @@ def same_people(one: Corpus, other: Corpus) -> bool:
 
 def public_digests(spec: TrialSpec) -> dict[str, str]:
     """Return the digests of the corpora that a training reads as public, by field."""
-    found = public_corpora(spec).items()
+    found = spec.public_corpora.items()
     return {name: corpus_digest(one.model_copy(update=_WHOLE), name) for name, one in found}

@@ -10,10 +10,9 @@ from typing import Any
 from trainables.config import CanariesSpec, CLCSpec, CorpusSpec, TrialSpec
 from trainables.config.keys import NO_EFFECT, cache_key, identity
 from trainables.corpora import corpus_digest, is_generated, load_corpus
-from trainables.corpora.labels import Labels, Task, task_of
+from trainables.corpora.labels import Labels, Task, labels_of
 from trainables.corpora.overlap import check_corpus
 from trainables.corpora.schema import schema_of
-from trainables.features.embeddings import WordVectors
 from trainables.records.files import read_json
 
 
@@ -36,8 +35,6 @@ def locate(spec: TrialSpec, cache: Path) -> Prepared:
     model = spec.model
     if isinstance(model, CLCSpec):
         features: list[Any] = [model.embeddings, model.embedding_size]
-        if model.embeddings.path is not None:
-            features += WordVectors.check(Path(model.embeddings.path), model.embedding_size)
         field, public = "model.embeddings.corpus", model.embeddings.corpus
     else:
         from trainables.features.pretrained import check_pretrained  # transformers takes seconds to import
@@ -48,7 +45,7 @@ def locate(spec: TrialSpec, cache: Path) -> Prepared:
         if model.features is not None:
             others = [corpus_digest(one, f"model.features.public.{i}") for i, one in enumerate(model.features.public)]
             features.append(["states", model.layers, others])
-    common = [features, corpus_digest(public, field) if public is not None else None]
+    common = [features, corpus_digest(public, field)]
     target = cache / f"{spec.corpus.name}-{cache_key(common, corpus_digest(spec.corpus))}"
     coins = None
     if spec.canaries.count:
@@ -76,7 +73,7 @@ def task_of_corpus(corpus: CorpusSpec, encoded: Path) -> Task:
 @functools.cache
 def _task_of_files(corpus: CorpusSpec, digest: str) -> Task:
     """Return the task of a corpus of files. With `digest` as an argument, the cache misses if the files change."""
-    return task_of(load_corpus(corpus))
+    return labels_of(load_corpus(corpus)).task
 
 
 def shadow_trial(spec: TrialSpec) -> TrialSpec:

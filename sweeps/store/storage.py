@@ -14,7 +14,7 @@ from sweeps.store.lock import is_free
 from sweeps.text.paths import check_name, sqlite_url
 from sweeps.text.secrets import redacted
 from sweeps.text.terminal import command_line
-from trainables.records.permissions import own_files, share
+from trainables.records.files import own_files, share
 
 
 class Place:

@@ -25,7 +25,7 @@ _PARTS = {
     "corpus": "a corpus, such as {name: snips} or {path: mine.jsonl}",
     "corpus.name": "the name of a built-in corpus, such as snips, or corpus.path",
     "model": "{kind: clc, …} or {kind: bert, …}",
-    "model.embeddings": "{corpus: {name: snips}}, a public corpus, or {path: …}, a file of word vectors",
+    "model.embeddings": "{corpus: {name: snips}}, a public corpus to learn word vectors from",
     "model.vocabulary": "a public corpus, such as {name: snips}",
     "shadow": "{corpus: {name: snips}}, a public corpus that the attacker learns from",
     "shadow.corpus": "a public corpus that the attacker learns from, such as {name: snips}",
@@ -38,12 +38,14 @@ _REMOVED = {
         "all_trials": "null, whose ε is of all trials, and pick",
     },
     "search.sampler": {"random_stopping": "random, or search.plan: proxy, whose choice costs no ε"},
+    "model.features.sentence": {"own": "mean, first or last, as the model's card says"},
     "training.optimizer": {"adam_bc": "adam, or momentum for heads"},
 }
 """What to take in place of a setting's value that was removed."""
 _REMOVED_SETTINGS: dict[str, tuple[Any, str]] = {
     "resources.price_per_gpu_hour": (None, "gpu_seconds of `status --json`, times the price"),
     "search.until": (None, "search.trials, or budget.worker_hours"),
+    "model.embeddings.path": (None, "model.embeddings.corpus, a public corpus to train fastText on"),
     "training.noise_floor": (None, "training.optimizer: adam"),
     "training.sub_chunks": (1, "training.memory_batch"),
 }
@@ -108,8 +110,10 @@ def removed(path: str) -> str | None:
 def drop_removed(data: dict[str, Any]) -> dict[str, Any]:
     """Remove the settings that have left from those of a file if they have their default; return `data`."""
     for path, (default, _) in _REMOVED_SETTINGS.items():
-        section, _, name = path.partition(".")
-        within = data.get(section)
+        *sections, name = path.split(".")
+        within: Any = data
+        for section in sections:
+            within = within.get(section) if isinstance(within, dict) else None
         if isinstance(within, dict) and name in within and within[name] == default:
             del within[name]
     return data

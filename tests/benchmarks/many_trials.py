@@ -49,7 +49,7 @@ from trainables.records.job import EpochResult, TrialJob, TrialResult
 from trainables.records.pareto import Metrics
 from trainables.training.process import own_memory
 from trainables.workers.job_queue import JobQueue, StopSignal, colocated_actor
-from trainables.workers.pool import WorkerPool
+from trainables.workers.worker_group import WorkerPool
 
 _START_S = 20.0
 """Seconds that a group takes to start, about as many as one of eight workers takes on a core."""
@@ -65,7 +65,7 @@ class Worker:
         """Serve until the queue is closed; return the bytes by which the process has grown since its first job."""
         time.sleep(_START_S)
         served, began = 0, own_memory()
-        ray.get(queue.beat.remote(0, 1, "here", own_memory()))
+        ray.get(queue.beat.remote(0, 1, "here"))
         while (item := ray.get(queue.next_job.remote(0, 1))) is not None:
             job_id, job = item
             metrics = _figures(job)

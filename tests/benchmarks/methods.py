@@ -27,8 +27,7 @@ from sweeps.text.errors import one_line
 from tests.benchmarks.peers import CannotRun, Step, opacus_stepper, plain_stepper
 from trainables.config import BERTSpec, CLCSpec, TrainingSpec, TrialSpec
 from trainables.corpora import load_corpus
-from trainables.features.encoded_corpus import EncodedCorpus
-from trainables.features.encoding import encode
+from trainables.features.encoded_corpus import EncodedCorpus, encode
 from trainables.models import build_model
 from trainables.training.trainer import Trainer
 

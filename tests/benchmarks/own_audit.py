@@ -26,7 +26,7 @@ from sweeps.config.target_epsilon import resolve
 from sweeps.engine.frozen_states import ensure_states
 from trainables.corpora import load_corpus
 from trainables.corpora.schema import public_text
-from trainables.features.encoding import encode
+from trainables.features.encoded_corpus import encode
 from trainables.features.states import has_states
 from trainables.records.job import TrialJob
 from trainables.training.process import alone

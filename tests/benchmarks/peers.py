@@ -20,9 +20,8 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from edp.sampling import Indices, shuffled_epoch
 from trainables.config import BERTSpec, CLCSpec, TrialSpec
-from trainables.features.batch import Batch, PieceInputs, WordInputs
 from trainables.features.encoded_corpus import EncodedCorpus
-from trainables.features.token_features import ALPHABET_SIZE
+from trainables.features.token_features import ALPHABET_SIZE, Batch, PieceInputs, WordInputs
 from trainables.features.word_pieces import MAX_PIECES
 
 Step = Callable[[], None]

@@ -11,8 +11,8 @@ import torch
 from tests.benchmarks.methods import stepper
 from tests.support.tiny import corpus, spec
 from tests.support.workers import run_workers
-from trainables.features.batch import Batch
 from trainables.features.encoded_corpus import EncodedCorpus
+from trainables.features.token_features import Batch
 
 __all__ = ["corpus"]
 

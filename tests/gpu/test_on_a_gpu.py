@@ -26,7 +26,7 @@ from tests.support.tiny import RANDOM_BERT, SPEC, trial, weights
 from tests.support.workers import run_workers
 from trainables.config import TrialSpec
 from trainables.corpora import load_corpus
-from trainables.features.encoding import encode
+from trainables.features.encoded_corpus import encode
 from trainables.records.job import TrialJob
 
 pytestmark = [

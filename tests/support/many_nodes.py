@@ -23,7 +23,7 @@ from sweeps.engine.watch import wanted
 from tests.support.tiny import spec
 from tests.support.waiting import wait_for
 from trainables.corpora import load_corpus
-from trainables.features.encoding import encode
+from trainables.features.encoded_corpus import encode
 from trainables.records.job import TrialJob
 from trainables.workers.worker_group import run_fresh
 

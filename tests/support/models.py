@@ -14,9 +14,8 @@ from edp.per_example import layer_of_parameter
 from tests.support.toy import BERT, SPLITS
 from trainables.config import BERTSpec, ModelSpec
 from trainables.corpora.types import Splits
-from trainables.features.batch import Batch, WordInputs
-from trainables.features.encoded_corpus import EncodedCorpus
-from trainables.features.encoding import encode
+from trainables.features.encoded_corpus import EncodedCorpus, encode
+from trainables.features.token_features import Batch, WordInputs
 from trainables.models import JointModel, build_model
 
 

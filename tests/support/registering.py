@@ -30,13 +30,11 @@ from trainables.config import (
 from trainables.corpora import load_corpus
 from trainables.corpora.labels import Task, for_task
 from trainables.corpora.types import split_blanks
-from trainables.features.batch import Batch
 from trainables.features.compute_states import served_states
-from trainables.features.encoded_corpus import EncodedCorpus
-from trainables.features.encoding import encode
+from trainables.features.encoded_corpus import EncodedCorpus, encode
 from trainables.features.pretrained import pretrained_encoder
 from trainables.features.states import has_states
-from trainables.features.token_features import encode_utterances
+from trainables.features.token_features import Batch, encode_utterances
 from trainables.measure.measuring import contents
 from trainables.models import JointModel, build_model
 

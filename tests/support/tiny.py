@@ -11,7 +11,7 @@ import torch
 from tests.support.workers import run_workers
 from trainables.config import TrialSpec
 from trainables.corpora import load_corpus
-from trainables.features.encoding import encode
+from trainables.features.encoded_corpus import encode
 from trainables.records.job import TrialFailed, TrialJob, TrialResult
 from trainables.workers.worker import run_trial
 

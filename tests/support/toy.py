@@ -9,8 +9,7 @@ import numpy as np
 from trainables.config import BERTSpec, CLCSpec, CorpusSpec, EmbeddingsSpec, ModelSpec
 from trainables.corpora.types import Splits, Utterance
 from trainables.features.embeddings import WordVectors
-from trainables.features.encoded_corpus import EncodedCorpus
-from trainables.features.encoding import encode
+from trainables.features.encoded_corpus import EncodedCorpus, encode
 from trainables.features.word_pieces import WordPieces
 
 PUBLIC = CorpusSpec(name="public")

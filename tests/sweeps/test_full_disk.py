@@ -18,7 +18,7 @@ from tests.support.disks import small_disk
 from tests.support.tiny import spec
 from trainables.corpora import load_corpus
 from trainables.features.compute_states import _join
-from trainables.features.encoding import encode
+from trainables.features.encoded_corpus import encode
 from trainables.features.states import Moments
 from trainables.measure.attacks.canary import toss_coins
 from trainables.measure.attacks.shadow import save_attack

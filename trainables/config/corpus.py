@@ -23,30 +23,24 @@ class ColumnsSpec(Frozen):
 
     model_config = ConfigDict(coerce_numbers_to_str=True)
 
-    text: Annotated[
-        str | None, Field(description="column of the words, separated by blanks or as a list; null: a usual name")
-    ] = None
-    intent: Annotated[str | None, Field(description="column of the intent; null: a usual name")] = None
-    tags: Annotated[
-        str | None, Field(description="column of the tags, strict BIO with one tag per word; null: a usual name")
-    ] = None
-    user: Annotated[str | None, Field(description="column of the user who said the utterance; null: a usual name")] = (
-        None
-    )
+    text: str | None = None
+    """column of the words, separated by blanks or as a list; null: a usual name"""
+    intent: str | None = None
+    """column of the intent; null: a usual name"""
+    tags: str | None = None
+    """column of the tags, strict BIO with one tag per word; null: a usual name"""
+    user: str | None = None
+    """column of the user who said the utterance; null: a usual name"""
 
 
 class PrivacyBudget(Frozen):
     """The most that all trainings on a corpus may cost together."""
 
-    epsilon: Annotated[
-        float,
-        Field(
-            gt=0,
-            description="largest ε of the corpus' account; what would make it pass this is refused before it starts; "
-            "without `budget`: no limit",
-        ),
-    ]
-    delta: Annotated[float, Field(gt=0, lt=1, description="the δ of that ε")]
+    epsilon: Annotated[float, Field(gt=0)]
+    """largest ε of the corpus' account; what would make it pass this is refused before it starts; without `budget`: no
+    limit"""
+    delta: Annotated[float, Field(gt=0, lt=1)]
+    """the δ of that ε"""
 
 
 # Pydantic warns of a field that has the name of a deprecated method of its own, which is not used here.
@@ -56,71 +50,35 @@ warnings.filterwarnings("ignore", message='Field name "schema" in "CorpusSpec" s
 class CorpusSpec(Frozen):
     """A corpus: a public or a generated one by name, or your own by path."""
 
-    name: Annotated[
-        str,
-        Field(
-            pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$",
-            description="a public corpus (edp-sweep data fetch --help lists them), or a generated one: communication, "
-            "health or video; with `path` any name, by default that of the file or folder",
-        ),
-    ]
-    path: Annotated[
-        str | None, Field(description="file or folder of your own corpus; null: the corpus called `name`")
-    ] = None
-    format: Annotated[
-        Literal["auto", "three_file", "nlu_eval", "jsonl", "conll", "csv", "parquet", "datasets", "schema"] | Reader,
-        Field(
-            description="format of the files at `path`; schema: the text of a schema's samples, whose path may also be "
-            "a name that comes along; auto: recognised by their names; text: a format that a plugin adds"
-        ),
-    ] = "auto"
-    columns: Annotated[
-        ColumnsSpec | None,
-        Field(
-            description="columns of formats csv, parquet and datasets by name; text and tags of conll by number or "
-            "name; null: the usual ones"
-        ),
-    ] = None
-    schema: Annotated[
-        str | None,
-        Field(
-            description="public names of intents and slot types, and samples (docs/corpora.md#schemas): our YAML, or "
-            "files of Rasa, Alexa or Dialogflow ES, or a name of one that comes along: atis, clinc150, "
-            "mit_restaurant, nlu_eval, snips, communication, health or video; "
-            "null: labels are read off the corpus, and taken to be public"
-        ),
-    ] = None  # type: ignore[assignment]  # mypy takes it for BaseModel.schema, a deprecated method that nothing calls
-    quoting: Annotated[
-        Quoting,
-        Field(
-            description="quotes in formats csv and nlu_eval; quoted: a cell may be in double quotes; plain: a quote is "
-            "a character like any other; auto: plain if tabs separate the cells and the header has no quotes, else "
-            "quoted"
-        ),
-    ] = "auto"
-    utterances: Annotated[
-        int | None,
-        Field(
-            ge=20,
-            description="number of utterances to generate (null: 10,000), or, for other corpora, to draw at random "
-            "(null: all)",
-        ),
-    ] = None
-    seed: Annotated[int, Field(ge=0, lt=2**32, description="seed of the generator, the sample and the split")] = 0
-    split: Annotated[
-        Literal["paper", "published"],
-        Field(
-            description="paper: about 45:5:50 into train, valid and test, by a hash of the words; published: "
-            "the corpus' own train, valid and test, to compare with published results"
-        ),
-    ] = "paper"
-    budget: Annotated[
-        PrivacyBudget | None,
-        Field(
-            description="of the private corpus: what would make its account pass this is refused before it starts; "
-            "null: no limit"
-        ),
-    ] = None
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
+    """a public corpus (edp-sweep data fetch --help lists them), or a generated one: communication, health or video;
+    with `path` any name, by default that of the file or folder"""
+    path: str | None = None
+    """file or folder of your own corpus; null: the corpus called `name`"""
+    format: (
+        Literal["auto", "three_file", "nlu_eval", "jsonl", "conll", "csv", "parquet", "datasets", "schema"] | Reader
+    ) = "auto"
+    """format of the files at `path`; schema: the text of a schema's samples, whose path may also be a name that comes
+    along; auto: recognised by their names; text: a format that a plugin adds"""
+    columns: ColumnsSpec | None = None
+    """columns of formats csv, parquet and datasets by name; text and tags of conll by number or name; null: the usual
+    ones"""
+    schema: str | None = None  # type: ignore[assignment]  # mypy takes it for BaseModel.schema, a deprecated method that nothing calls
+    """public names of intents and slot types, and samples (docs/corpora.md#schemas): our YAML, or files of Rasa, Alexa
+    or Dialogflow ES, or a name of one that comes along: atis, clinc150, mit_restaurant, nlu_eval, snips, communication,
+    health or video; null: labels are read off the corpus, and taken to be public"""
+    quoting: Quoting = "auto"
+    """quotes in formats csv and nlu_eval; quoted: a cell may be in double quotes; plain: a quote is a character like
+    any other; auto: plain if tabs separate the cells and the header has no quotes, else quoted"""
+    utterances: Annotated[int | None, Field(ge=20)] = None
+    """number of utterances to generate (null: 10,000), or, for other corpora, to draw at random (null: all)"""
+    seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
+    """seed of the generator, the sample and the split"""
+    split: Literal["paper", "published"] = "paper"
+    """paper: about 45:5:50 into train, valid and test, by a hash of the words; published: the corpus' own train, valid
+    and test, to compare with published results"""
+    budget: PrivacyBudget | None = None
+    """of the private corpus: what would make its account pass this is refused before it starts; null: no limit"""
 
     @model_validator(mode="before")
     @classmethod
@@ -153,9 +111,6 @@ class CorpusSpec(Frozen):
         """Raise if a corpus that is read as public has a budget, or a schema that is not the proxy corpus'.
 
         The heads of the proxy corpus may begin at those of its schema's text, as the private corpus' do.
-
-        Raises:
-            ValueError: with the field of the corpus.
         """
         if self.budget is not None:
             raise ValueError(

@@ -26,11 +26,7 @@ def plugins(kind: Kind) -> dict[str, EntryPoint]:
 
 
 def load_plugin(kind: Kind, name: str) -> Any:
-    """Return the object that a package adds under this name.
-
-    Raises:
-        UserError: naming the package, if it cannot be imported.
-    """
+    """Return the object that a package adds under this name."""
     try:
         return plugins(kind)[name].load()
     except Exception as error:  # a package from elsewhere can fail in any way

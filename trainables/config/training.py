@@ -25,19 +25,14 @@ class NonPrivateSpec(Frozen):
     the private one, or, with `model.features`, that of `NON_PRIVATE_HEADS`.
     """
 
-    epochs: Annotated[
-        int | None, Field(ge=1, le=MAX_EPOCHS, description="epochs; null: the private setting, 15 for heads")
-    ] = None
-    batch_size: Annotated[
-        int | None, Field(ge=1, description="utterances per step; null: the private setting, 64 for heads")
-    ] = None
-    optimizer: Annotated[
-        Literal["adam", "adamw", "sgd"] | None,
-        Field(description="optimiser, with its default settings; null: the private setting, adam for heads"),
-    ] = None
-    learning_rate: Annotated[
-        float | None, Field(gt=0, description="learning rate; null: the private setting, 0.03 for heads")
-    ] = None
+    epochs: Annotated[int | None, Field(ge=1, le=MAX_EPOCHS)] = None
+    """epochs; null: the private setting, 15 for heads"""
+    batch_size: Annotated[int | None, Field(ge=1)] = None
+    """utterances per step; null: the private setting, 64 for heads"""
+    optimizer: Literal["adam", "adamw", "sgd"] | None = None
+    """optimiser, with its default settings; null: the private setting, adam for heads"""
+    learning_rate: Annotated[float | None, Field(gt=0)] = None
+    """learning rate; null: the private setting, 0.03 for heads"""
 
 
 NON_PRIVATE_HEADS: dict[str, Any] = {
@@ -56,102 +51,53 @@ class TrainingSpec(Frozen):
         "decay_epochs": ("learning_rate_decay", "linear"),
     }
 
-    method: Annotated[
-        Literal["sgd", "edp", "dpsgd"],
-        Field(description="sgd: no privacy; edp: clip each micro-batch; dpsgd: clip each utterance, or each user"),
-    ] = "edp"
-    epochs: Annotated[int, Field(ge=1, le=MAX_EPOCHS, description="passes over the training split")] = 15
-    batch_size: Annotated[
-        Annotated[int, Field(ge=1)] | Literal["full"],
-        Field(
-            description="utterances per step of all workers together, or users with edp.unit = user; full: the whole "
-            "training split"
-        ),
-    ] = 64
-    micro_batches: Annotated[
-        int, Field(ge=1, description="micro-batches per step, each clipped once; the paper's N")
-    ] = 8
-    workers: Annotated[int, Field(ge=1, description="processes that train; a divisor of micro_batches")] = 8
-    learning_rate: Annotated[float, Field(gt=0, description="learning rate of the first epoch")] = 2e-3
-    optimizer: Annotated[
-        Literal["adam", "adamw", "sgd", "momentum"],
-        Field(description="optimiser, for private and other gradients alike; momentum: heavy-ball"),
-    ] = "adam"
-    momentum: Annotated[
-        float | None,
-        Field(ge=0, lt=1, description="with optimizer = momentum: v = momentum v + g, w -= learning_rate v; null: 0.9"),
-    ] = None
-    weight_decay: Annotated[
-        float | None,
-        Field(
-            ge=0, description="with optimizer = adamw: a step subtracts learning_rate weight_decay w from w; null: 0.01"
-        ),
-    ] = None
-    average: Annotated[
-        float | None,
-        Field(
-            ge=0,
-            lt=1,
-            description="decay of an exponential moving average of the weights, which is measured and released "
-            "instead of them and costs no epsilon; 0 or null: the weights themselves",
-        ),
-    ] = None
-    learning_rate_decay: Annotated[
-        Literal["none", "linear"],
-        Field(description="linear: epoch t of T, counted from 0, has the rate learning_rate (1 - t/T)"),
-    ] = "none"
-    decay_epochs: Annotated[
-        int | None, Field(ge=1, description="with learning_rate_decay = linear: T, if not `epochs`; null: epochs")
-    ] = None
-    precision: Annotated[
-        Precision,
-        Field(
-            description="precision of matrix products in training; auto: bfloat16 if the device multiplies it in "
-            "hardware (other processors are some fifty times slower with it). Weights, gradients, clip and noise are "
-            "always float32. Scores in bfloat16 have three digits: heads with a small clip and a large learning rate "
-            "need float32"
-        ),
-    ] = "float32"
-    memory_batch: Annotated[
-        int | None,
-        Field(
-            ge=1,
-            description="maximum of utterances that a worker processes at once, in order of length; null: as many as "
-            "fit into memory. Does not change results",
-        ),
-    ] = None
-    gradient_checkpointing: Annotated[
-        bool,
-        Field(
-            description="keep only the inputs of a trained encoder's layers, and run each layer again in the backward "
-            "pass: less memory, a fifth to a third more time, the same results"
-        ),
-    ] = False
-    validate_every: Annotated[
-        int,
-        Field(
-            ge=1,
-            description="epochs from one validation, checkpoint and report to the next; the last epoch always has them",
-        ),
-    ] = 1
-    non_private: Annotated[
-        NonPrivateSpec | None,
-        Field(
-            description="settings of the SGD baseline, the shadow model and the reference models; null: the private "
-            "settings, or, with model.features, those for heads"
-        ),
-    ] = None
-    audit: Annotated[
-        bool,
-        Field(
-            description="with a private method: 10,000 made-up gradients by coin toss read the noise that is really "
-            "added (`edp.audit`); costs no epsilon and leaves the weights as they are"
-        ),
-    ] = True
-    seed: Annotated[
-        int, Field(ge=0, lt=2**32, description="seed of initial weights, dropout and data order, never of noise")
-    ] = 0
-    device: Annotated[Device, Field(description="device to train on; auto: cuda if there is a GPU")] = "auto"
+    method: Literal["sgd", "edp", "dpsgd"] = "edp"
+    """sgd: no privacy; edp: clip each micro-batch; dpsgd: clip each utterance, or each user"""
+    epochs: Annotated[int, Field(ge=1, le=MAX_EPOCHS)] = 15
+    """passes over the training split"""
+    batch_size: Annotated[int, Field(ge=1)] | Literal["full"] = 64
+    """utterances per step of all workers together, or users with edp.unit = user; full: the whole training split"""
+    micro_batches: Annotated[int, Field(ge=1)] = 8
+    """micro-batches per step, each clipped once; the paper's N"""
+    workers: Annotated[int, Field(ge=1)] = 8
+    """processes that train; a divisor of micro_batches"""
+    learning_rate: Annotated[float, Field(gt=0)] = 2e-3
+    """learning rate of the first epoch"""
+    optimizer: Literal["adam", "adamw", "sgd", "momentum"] = "adam"
+    """optimiser, for private and other gradients alike; momentum: heavy-ball"""
+    momentum: Annotated[float | None, Field(ge=0, lt=1)] = None
+    """with optimizer = momentum: v = momentum v + g, w -= learning_rate v; null: 0.9"""
+    weight_decay: Annotated[float | None, Field(ge=0)] = None
+    """with optimizer = adamw: a step subtracts learning_rate weight_decay w from w; null: 0.01"""
+    average: Annotated[float | None, Field(ge=0, lt=1)] = None
+    """decay of an exponential moving average of the weights, which is measured and released instead of them and costs
+    no epsilon; 0 or null: the weights themselves"""
+    learning_rate_decay: Literal["none", "linear"] = "none"
+    """linear: epoch t of T, counted from 0, has the rate learning_rate (1 - t/T)"""
+    decay_epochs: Annotated[int | None, Field(ge=1)] = None
+    """with learning_rate_decay = linear: T, if not `epochs`; null: epochs"""
+    precision: Precision = "float32"
+    """precision of matrix products in training; auto: bfloat16 if the device multiplies it in hardware (other
+    processors are some fifty times slower with it). Weights, gradients, clip and noise are always float32. Scores in
+    bfloat16 have three digits: heads with a small clip and a large learning rate need float32"""
+    memory_batch: Annotated[int | None, Field(ge=1)] = None
+    """maximum of utterances that a worker processes at once, in order of length; null: as many as fit into memory. Does
+    not change results"""
+    gradient_checkpointing: bool = False
+    """keep only the inputs of a trained encoder's layers, and run each layer again in the backward pass: less memory, a
+    fifth to a third more time, the same results"""
+    validate_every: Annotated[int, Field(ge=1)] = 1
+    """epochs from one validation, checkpoint and report to the next; the last epoch always has them"""
+    non_private: NonPrivateSpec | None = None
+    """settings of the SGD baseline, the shadow model and the reference models; null: the private settings, or, with
+    model.features, those for heads"""
+    audit: bool = True
+    """with a private method: 10,000 made-up gradients by coin toss read the noise that is really added (`edp.audit`);
+    costs no epsilon and leaves the weights as they are"""
+    seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
+    """seed of initial weights, dropout and data order, never of noise"""
+    device: Device = "auto"
+    """device to train on; auto: cuda if there is a GPU"""
 
     @field_validator("batch_size", mode="before")
     @classmethod
@@ -207,8 +153,8 @@ class TrainingSpec(Frozen):
         own = self.without_privacy()
         if not changes:
             return own
-        if changes.get("optimizer", own.optimizer) != own.optimizer:
-            changes |= {"momentum": None, "weight_decay": None}
+        changed = {name for name, value in changes.items() if value != getattr(own, name)}
+        changes |= {name: None for name, (field, _) in self.belongs_to.items() if field in changed}
         if "epochs" in changes:
             changes["decay_epochs"] = None
         kept = own.model_dump(exclude={"non_private", "micro_batches"})

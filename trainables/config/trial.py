@@ -17,27 +17,19 @@ CanaryKind = Literal["values", "new_tokens", "outliers"]
 class ShadowSpec(Frozen):
     """The shadow model of the membership attack: the same architecture, trained on a public corpus without privacy."""
 
-    corpus: Annotated[CorpusSpec, Field(description="public corpus that the attack learns from")]
-    epochs: Annotated[
-        int | None, Field(ge=1, le=MAX_EPOCHS, description="epochs; null: those of the attacked model")
-    ] = None
+    corpus: CorpusSpec
+    """public corpus that the attack learns from"""
+    epochs: Annotated[int | None, Field(ge=1, le=MAX_EPOCHS)] = None
+    """epochs; null: those of the attacked model"""
 
 
 class CanariesSpec(Frozen):
     """Utterances that are added to audit SGD: about half are trained on (`trainables.measure.attacks.canary`)."""
 
-    count: Annotated[
-        int,
-        Field(
-            ge=0,
-            le=100_000,
-            description="number of canaries; 0: none, and no audited epsilon; allowed with method = sgd alone",
-        ),
-    ] = 0
-    kind: Annotated[
-        CanaryKind,
-        Field(description="values: new slot values; new_tokens: words that occur nowhere else; outliers: wrong labels"),
-    ] = "values"
+    count: Annotated[int, Field(ge=0, le=100_000)] = 0
+    """number of canaries; 0: none, and no audited epsilon; allowed with method = sgd alone"""
+    kind: CanaryKind = "values"
+    """values: new slot values; new_tokens: words that occur nowhere else; outliers: wrong labels"""
 
     @model_validator(mode="after")
     def _kind_needs_canaries(self) -> CanariesSpec:
@@ -72,9 +64,6 @@ class TrialSpec(Frozen):
 
         Args:
             users: number of users in the corpus; None: not known.
-
-        Raises:
-            UserError: naming what is allowed.
         """
         if self.edp.unit != "user":
             return
@@ -122,22 +111,21 @@ class TrialSpec(Frozen):
             )
         return self
 
+    @property
+    def public_corpora(self) -> dict[str, CorpusSpec]:
+        """The corpora that are treated as public, by field. No ε covers what is learnt from them."""
+        if isinstance(self.model, CLCSpec):
+            return {"shadow.corpus": self.shadow.corpus, "model.embeddings.corpus": self.model.embeddings.corpus}
+        features = () if self.model.features is None else self.model.features.public
+        others = {f"model.features.public.{i}": corpus for i, corpus in enumerate(features)}
+        return {"shadow.corpus": self.shadow.corpus, "model.vocabulary": self.model.vocabulary} | others
+
     @model_validator(mode="after")
     def _public_corpora_are_not_the_private_one(self) -> TrialSpec:
         private = (self.corpus.name, self.corpus.path)
-        public: dict[str, CorpusSpec | None] = {"shadow.corpus": self.shadow.corpus}
-        if isinstance(self.model, CLCSpec):
-            public["model.embeddings.corpus"] = self.model.embeddings.corpus
-        else:
-            public["model.vocabulary"] = self.model.vocabulary
-            if self.model.features is not None:
-                public |= {f"model.features.public.{i}": corpus for i, corpus in enumerate(self.model.features.public)}
-        for field, corpus in public.items():
-            if corpus is not None:
-                corpus.check_public(field)
-            if corpus is not None and (
-                (corpus.name, corpus.path) == private or (corpus.path is not None and corpus.path == self.corpus.path)
-            ):
+        for field, corpus in self.public_corpora.items():
+            corpus.check_public(field)
+            if (corpus.name, corpus.path) == private or (corpus.path is not None and corpus.path == self.corpus.path):
                 raise ValueError(
                     f"{field} = {corpus.name}: it is released with the model or shown to the attacker, "
                     "so it must not be the private corpus; allowed: another, public one"

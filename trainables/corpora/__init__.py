@@ -4,10 +4,10 @@
 (`GENERATED`), or a user's own files in a format of `read_corpus`. Must not import PyTorch models or encoders.
 """
 
+from trainables.corpora.formats import read_corpus
 from trainables.corpora.generators import GENERATED, generate, stream
 from trainables.corpora.load import check_corpus, corpus_digest, is_generated, load_corpus
 from trainables.corpora.public import DOWNLOADED, PUBLIC, corpus_in, find_corpus, keep
-from trainables.corpora.readers import read_corpus
 from trainables.corpora.schema import SCHEMAS
 from trainables.corpora.splits import split_corpus
 from trainables.corpora.types import CorpusSummary, Splits, Utterance

@@ -5,6 +5,8 @@ from __future__ import annotations
 import gzip
 import re
 import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from edp.spec import UserError
@@ -20,51 +22,45 @@ def row_word(path: Path) -> str:
     return "row" if path.suffix in (".parquet", ".arrow") else "line"
 
 
-_GZIP = b"\x1f\x8b"
+@contextmanager
+def opening(path: Path) -> Iterator[None]:
+    """Turn the system's errors of a block, such as a folder without read permission, into a `problem`."""
+    try:
+        yield
+    except OSError as error:
+        raise problem(Path(error.filename or path), None, f"cannot be read: {error.strerror or error}") from None
+
+
 GZIPPED = (".jsonl.gz", ".ndjson.gz")
 _TABLE, _UNPACK = "a table in CSV or Parquet", "the unpacked files"
 _KNOWN: tuple[tuple[bytes, str, str], ...] = (
-    (
-        rb"version https://git-lfs\.github\.com/spec/",
-        "a pointer of Git LFS, not the file itself",
-        "the file, by git lfs pull",
-    ),
+    (rb"version https://git-lfs", "a pointer of Git LFS, not the file itself", "the file, by git lfs pull"),
     (rb"PK\x03\x04[\s\S]*?(?:\[Content_Types\]\.xml|xl/)|\xd0\xcf\x11\xe0", "a workbook of Excel", _TABLE),
-    (rb"PK\x03\x04[\s\S]*?opendocument", "a sheet of OpenDocument", _TABLE),
-    (rb"PK\x03\x04[\s\S]*?\.npy", "arrays of NumPy", _TABLE),
     (rb"PK\x03\x04[\s\S]*?data\.pkl|\x80[\x02-\x05]", "a pickle, which may run code when it is read", _TABLE),
     (rb"PK\x03\x04", "a zip", _UNPACK),
     (rb"\x1f\x8b", "packed with gzip", "the unpacked file, or JSON lines with a name that ends in .jsonl.gz"),
     (rb"BZh\d1AY&SY|\xfd7zXZ|\x28\xb5\x2f\xfd|7z\xbc\xaf|Rar!\x1a", "packed", _UNPACK),
-    (rb"[\s\S]{257}ustar", "an archive of tar", _UNPACK),
-    (rb"Obj\x01", "a file of Avro", _TABLE),
-    (rb"ORC[\x00-\x1f\x80-\xff]", "a file of ORC", _TABLE),
+    (
+        rb"Obj\x01|ORC[\x00-\x1f\x80-\xff]|PARE|\x89HDF|SQLite format 3\0",
+        "a table of another kind",
+        _TABLE,
+    ),
     (rb"ARROW1\0", "an Arrow file (Feather), not a stream", "Parquet, or a folder that save_to_disk of datasets wrote"),
-    (rb"PARE", "an encrypted Parquet file", "Parquet without encryption"),
-    (rb"SQLite format 3\0", "a database of SQLite", _TABLE),
-    (rb"\x89HDF", "a file of HDF5", _TABLE),
-    (rb"\x93NUMPY", "an array of NumPy", _TABLE),
-    (rb"%PDF-", "a PDF", "the utterances as text"),
     (rb"\s*(?:<\?xml|<!DOCTYPE|<html)", "XML or HTML", "JSON lines or a table"),
     (rb"\xff\xfe|\xfe\xff", "text in UTF-16", "the file saved as UTF-8"),
 )
 """Formats that are not read, by their first bytes: a pattern, the name, and what is read in their place."""
 
-_LINES = "JSON lines with tokens, tags and intent"
 _SCHEMA = "corpus.schema, for the labels and the text of its developers"
 _KEYS: tuple[tuple[str, str, str], ...] = (
     (r'"(?:interactionModel|languageModel)"', "an interaction model of Alexa", _SCHEMA),
     (r'"rasa_nlu_data"', "training data of Rasa 1", "nlu.yml, by rasa data convert nlu, as corpus.schema"),
-    (r'"luis_schema_version"', "an application of LUIS", _LINES),
-    (r'"projectFileVersion"', "a project of Azure's language service", _LINES),
     (r'"oos_(?:train|val|test)"', "CLINC150 as published", "edp-sweep data fetch clinc150"),
-    (r'"(?:from_name|to_name)"', "an export of Label Studio", "its export as CoNLL 2003"),
     (
-        r'"(?:labels?|entities)"\s*:\s*\[\s*(?:\[\s*\d|\{[^{}]*"start_offset")',
-        "an export of doccano",
-        f"{_LINES}, not offsets",
+        r'"(?:from_name|to_name|start_offset)"|"(?:labels?|entities)"\s*:\s*\[\s*\[\s*\d|"spans"\s*:\s*\[\s*\{',
+        "an export with offsets, as of doccano, Prodigy and Label Studio",
+        "JSON lines with tokens, tags and intent, or its export as CoNLL 2003",
     ),
-    (r'"spans"\s*:\s*\[\s*\{', "an export of Prodigy", f"{_LINES}, not offsets"),
     (r'"usersays"|"isTemplate"', "a part of an agent of Dialogflow", f"the agent's folder or zip as {_SCHEMA}"),
     (r"\s*\[\s*\{", "one list of JSON", "an object per line, by jq -c '.[]'"),
 )
@@ -72,22 +68,14 @@ _KEYS: tuple[tuple[str, str, str], ...] = (
 
 
 def refuse_known(path: Path, head: bytes) -> None:
-    """Raise if a file's first bytes are those of a format that is known by name and not read.
-
-    Raises:
-        UserError: with the name, and what to do.
-    """
+    """Raise if a file's first bytes are those of a format that is known by name and not read."""
     for pattern, name, allowed in _KNOWN:
-        if re.match(pattern, head[:4096]) and not (path.name.endswith(GZIPPED) and head.startswith(_GZIP)):
+        if re.match(pattern, head[:4096]) and not (path.name.endswith(GZIPPED) and name == "packed with gzip"):
             raise problem(path, None, f"is {name}; allowed: {allowed}")
 
 
 def refuse_json(path: Path, head: str) -> None:
-    """Raise if the text of a file begins as JSON of a tool that is known by name, and not read here.
-
-    Raises:
-        UserError: as `refuse_known`.
-    """
+    """Raise as `refuse_known` if the text of a file begins as JSON of a tool that is known by name."""
     for pattern, name, allowed in _KEYS if re.match(r"\s*[\[{]", head) else ():
         if re.match(pattern, head) if pattern.startswith(r"\s") else re.search(pattern, head):
             raise problem(path, None, f"is {name}; allowed: {allowed}")
@@ -97,19 +85,18 @@ def read_bytes(path: Path) -> bytes:
     """Return the content of a file, unpacked if its name ends in one of `GZIPPED`.
 
     Raises:
-        UserError: for a file that cannot be opened or unpacked.
+        UserError: for a file that cannot be opened or unpacked, or that is none of a corpus (`refuse_known`).
     """
-    try:
+    with opening(path):
         raw = path.read_bytes()
-        refuse_known(path, raw)
-        if path.name.endswith(GZIPPED):
+    refuse_known(path, raw)
+    if path.name.endswith(GZIPPED):
+        try:
             raw = gzip.decompress(raw)
-            refuse_known(path, raw)
-        return raw
-    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise problem(path, None, f"cannot be unpacked: {str(error)[:1].lower()}{str(error)[1:]}") from None
-    except OSError as error:
-        raise problem(path, None, f"cannot be read: {error.strerror}") from None
+        except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+            raise problem(path, None, f"cannot be unpacked: {str(error)[:1].lower()}{str(error)[1:]}") from None
+        refuse_known(path, raw)
+    return raw
 
 
 def read_text(path: Path) -> str:
@@ -118,8 +105,7 @@ def read_text(path: Path) -> str:
     Only CR LF and LF end a line: other characters that Unicode counts as line ends occur inside real tokens.
 
     Raises:
-        UserError: for a file that cannot be opened, is empty or blank, or is not UTF-8 (with the line of the first bad
-            byte).
+        UserError: as `read_bytes`, and for a file that is blank, or not UTF-8 (with the line of the first bad byte).
     """
     raw = read_bytes(path)
     try:
@@ -133,11 +119,7 @@ def read_text(path: Path) -> str:
 
 
 def read_lines(path: Path) -> list[str]:
-    """Return the lines of a file, without their ends and without blank lines at the end of the file.
-
-    Raises:
-        UserError: as `read_text`.
-    """
+    """Return the lines of `read_text`, without their ends and without blank lines at the end of the file."""
     lines = read_text(path).split("\n")
     while not lines[-1].strip():
         lines.pop()

@@ -1,29 +1,112 @@
-"""The files of a corpus: the format of a path, and which files under it are read."""
+"""The formats of a corpus: how each is recognised and read, and which files under a path belong to it.
+
+| format | files | one utterance |
+|---|---|---|
+| `three_file` | `seq.in`, `seq.out`, `label` in a folder, or in its sub-folders | line n of each file |
+| `nlu_eval` | a CSV file, `;` between columns, with a header | a row, see `nlu_eval` |
+| `jsonl` | one file or a folder of them, also packed with gzip | a line, see `jsonl` |
+| `conll` | one file or a folder of them | a block of lines, see `conll` |
+| `csv`, `parquet` | one file or a folder of them | a row, see `trainables.corpora.tables` |
+| `datasets` | a folder that `save_to_disk` of Hugging Face's `datasets` wrote | a row, likewise |
+| `schema` | a schema, see `trainables.corpora.schema` | made from its samples |
+
+The user of an utterance is optional: the key `user`, a column, or a comment `# user: NAME`. Either all utterances of a
+corpus have a user, or none has. The same holds for the intent in `jsonl`, `conll` and tables, and for the tags in
+`jsonl` and tables: a corpus without intents has only slots, one without tags only intents.
+
+Blanks at the end of a line, CR LF, and blank lines at the end of a file are allowed.
+"""
 
 from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import islice
 from pathlib import Path
+from typing import Any, NamedTuple
 
-from trainables.corpora.files import GZIPPED, problem, read_bytes, refuse_json, refuse_known
+from edp.spec import UserError
+from trainables.config import ColumnsSpec, Quoting
+from trainables.config.plugins import plugins
+from trainables.corpora.files import GZIPPED, opening, problem, read_bytes, refuse_json, refuse_known
+from trainables.corpora.readers import THREE_FILES, by_plugin, conll, jsonl, made_of_schema, nlu_eval, three_file
+from trainables.corpora.tables import arrow_table, csv_table
+from trainables.corpora.types import Record, Utterance, all_or_none
 
-THREE_FILES = ("seq.in", "seq.out", "label")
-SUFFIXES = {
-    "nlu_eval": (".csv",),
-    "jsonl": (".jsonl", ".ndjson", *GZIPPED),
-    "conll": (".conll", ".bio", ".iob"),
-    "csv": (".csv", ".tsv"),
-    "parquet": (".parquet",),
-    "datasets": (".arrow",),
-    "schema": (".yaml", ".yml"),
+
+class Format(NamedTuple):
+    """A format: the reader of a file (of a folder, for `three_file`), the ends of its files' names, its settings."""
+
+    read: Callable[..., Iterator[Record]]
+    names: tuple[str, ...]
+    settings: tuple[str, ...] = ()
+
+
+FORMATS = {
+    "three_file": Format(three_file, THREE_FILES),
+    "nlu_eval": Format(nlu_eval, (".csv",), ("quoting",)),
+    "jsonl": Format(jsonl, (".jsonl", ".ndjson", *GZIPPED)),
+    "conll": Format(conll, (".conll", ".bio", ".iob"), ("columns",)),
+    "csv": Format(csv_table, (".csv", ".tsv"), ("columns", "quoting")),
+    "parquet": Format(arrow_table, (".parquet",), ("columns",)),
+    "datasets": Format(arrow_table, (".arrow",), ("columns",)),
+    "schema": Format(made_of_schema, (".yaml", ".yml")),
 }
-FORMATS = ("three_file", *SUFFIXES)
 _STATE = "state.json"
-_TABLES = {"_delta_log": "Delta Lake", ".hoodie": "Apache Hudi", "_spark_metadata": "Spark's Structured Streaming"}
+_LOGS = {"_delta_log": "Delta Lake", ".hoodie": "Apache Hudi", "_spark_metadata": "Spark's Structured Streaming"}
 """Tables whose log decides which of their files and rows are current: a folder in them, and the tool's name."""
 _PARTITION = re.compile(r"\w+=.+")
+_COUNT = re.compile(r"\d+(?:[-.]\d+)?")
+
+
+def read_corpus(
+    path: Path, format: str, columns: ColumnsSpec | None = None, quoting: Quoting = "auto"
+) -> list[Utterance]:
+    """Return all utterances under `path`, with published splits pooled, in the order of the files' names.
+
+    Raises:
+        UserError: for a path without a corpus, and for every fault in it, with file and line.
+    """
+    return [record.utterance for record in read_records(path, format, columns, quoting)]
+
+
+def read_records(
+    path: Path, format: str, columns: ColumnsSpec | None = None, quoting: Quoting = "auto"
+) -> list[Record]:
+    """Return the utterances of `read_corpus` with their files and lines."""
+    if not path.exists():
+        raise problem(path, None, "there is no such file or folder")
+    name = detect_format(path) if format == "auto" else format
+    if name not in FORMATS and name not in plugins("readers"):
+        raise UserError(f"corpus.format = {format}; allowed: auto, {', '.join(FORMATS)}")
+    known = FORMATS.get(name, Format(partial(by_plugin, name), ()))
+    given: dict[str, Any] = {"columns": columns or ColumnsSpec(), "quoting": quoting}
+    set_by_user = {"corpus.columns": columns is not None, f"corpus.quoting = {quoting}": quoting != "auto"}
+    for (said, is_set), setting in zip(set_by_user.items(), given, strict=True):
+        if is_set and setting not in known.settings:
+            those = ", ".join(other for other, one in FORMATS.items() if setting in one.settings)
+            raise UserError(f"{said}: format {name} has none; allowed with {those}")
+    files = corpus_files(path, name)
+    records = []
+    for unit in dict.fromkeys(file.parent for file in files) if name == "three_file" else files:
+        found = list(known.read(unit, **{setting: given[setting] for setting in known.settings}))
+        if columns is None or columns.text is None:
+            _refuse_counts(found)
+        records += found
+    return all_or_none(records)
+
+
+def _refuse_counts(records: list[Record]) -> None:
+    """Raise if the words of a file are an index, or a document's name in each line: the column before the words."""
+    texts = [one.utterance.tokens for one in records]
+    long = [text for text in texts if len(text) > 2]
+    named = len(long) > 1 and all(len(set(text)) == 1 for text in texts)
+    if records and (named or all(_COUNT.fullmatch(word) for text in texts for word in text)):
+        what = "one word again and again" if named else "numbers"
+        how = "corpus.columns.text, the name of another column, and of CoNLL its number (data check: --column text=2)"
+        raise problem(records[0].path, records[0].line, f"all utterances of the file are {what}; allowed: {how}")
 
 
 def detect_format(path: Path) -> str:
@@ -34,23 +117,20 @@ def detect_format(path: Path) -> str:
     Raises:
         UserError: for no known format, or several.
     """
-    found = [format for format in FORMATS if _candidates(path, format)]
+    found = [name for name in FORMATS if _candidates(path, name)]
     if "csv" in found and "nlu_eval" in found:
-        found.remove("csv" if all(_is_nlu_eval(file) for file in _candidates(path, "csv")) else "nlu_eval")
+        heads = [_head(file).partition(b"\n")[0] for file in _candidates(path, "csv")]
+        found.remove("csv" if all(b"scenario" in one and b"answer_annotation" in one for one in heads) else "nlu_eval")
     if len(found) == 1:
         return found[0]
-    known = "; ".join(
-        ["three_file: " + ", ".join(THREE_FILES)] + [f"{k}: *{', *'.join(v)}" for k, v in SUFFIXES.items()]
-    )
     how = "set corpus.format (data check: --format)"
     if found:
         raise problem(path, None, f"holds corpora of several formats ({', '.join(found)}); {how}")
-    for file in (
-        [path] if path.is_file() else islice((one for one in sorted(path.rglob("*")) if _is_shown(one, path)), 100)
-    ):
+    for file in [path] if path.is_file() else islice(_shown(path), 100):
         head = _head(file)
         refuse_known(file, head)
         refuse_json(file, head.decode(errors="replace"))
+    known = "; ".join(f"{name}: {', '.join(one.names)}" for name, one in FORMATS.items())
     raise problem(path, None, f"no corpus of a known format is there; {how}, or name files so: {known}")
 
 
@@ -63,33 +143,52 @@ def corpus_files(path: Path, format: str) -> list[Path]:
     """
     if format == "parquet":
         for folder in (path.absolute(), *path.absolute().parents):
-            _refuse_table(folder)
+            _refuse_log(folder)
     if format not in FORMATS and path.is_dir():  # of a plugin
-        return [file for file in sorted(path.rglob("*")) if _is_shown(file, path)]
+        return list(_shown(path))
     if (path.is_file() and format != "three_file") or format == "schema":
         return [path]
     files = _candidates(path, format)
     if not files:
-        names = THREE_FILES if format == "three_file" else tuple("*" + suffix for suffix in SUFFIXES[format])
-        raise problem(path, None, f"no {format} corpus is there: expected {', '.join(names)}")
+        raise problem(path, None, f"no {format} corpus is there: expected {', '.join(FORMATS[format].names)}")
     seen: dict[Path, Path] = {}
     for file in files:
         same = file.with_suffix("") if file.suffix == ".gz" and file.with_suffix("") in files else None
         if same or (same := seen.setdefault(file.resolve(), file)) != file:
             raise problem(file, None, f"is the same as {same}; allowed: one of the two")
-    if format == "three_file":
-        for folder in sorted({file.parent for file in files}):
-            missing = [name for name in THREE_FILES if not (folder / name).is_file()]
-            if missing:
-                what = f"{' and '.join(missing)} missing; three_file needs {', '.join(THREE_FILES)}"
-                raise problem(folder, None, what)
+    for folder in sorted({file.parent for file in files}) if format == "three_file" else ():
+        if missing := [name for name in THREE_FILES if not (folder / name).is_file()]:
+            what = f"{' and '.join(missing)} missing; three_file needs {', '.join(THREE_FILES)}"
+            raise problem(folder, None, what)
     return files
 
 
-def _is_nlu_eval(file: Path) -> bool:
-    """Return True if the header of a CSV file has the columns of NLU-Evaluation-Data."""
-    head = _head(file).partition(b"\n")[0]
-    return b"scenario" in head and b"answer_annotation" in head
+def _candidates(path: Path, format: str) -> list[Path]:
+    """Return the files at or under `path` that a corpus of this format may consist of."""
+    names = FORMATS[format].names
+    with opening(path):
+        if format == "three_file":
+            folders = [path, *sorted(child for child in path.iterdir() if child.is_dir())] if path.is_dir() else []
+            return [file for folder in folders for name in names if (file := folder / name).is_file()]
+        if path.is_file():
+            return [path] if path.name.endswith(names) else []
+        if format == "datasets":
+            return _arrow_files(path)
+        files = [file for file in _shown(path) if file.name.endswith(names)] if format != "schema" else []
+        if format == "parquet":
+            for folder in sorted({parent for file in files for parent in file.parents if parent.is_relative_to(path)}):
+                _refuse_log(folder)
+                if folder != path and _PARTITION.fullmatch(folder.name):
+                    what = f"{folder.name} is a column, by the name of a folder, and is not read"
+                    raise problem(path, None, f"{what}; allowed: a table with all columns in its files")
+        return files
+
+
+def _shown(path: Path) -> Iterator[Path]:
+    """Yield the files in a folder that are none of an editor's (`.`) or of a table's tools (`_`), sorted."""
+    for file in sorted(path.rglob("*")):
+        if file.is_file() and not any(part.startswith((".", "_")) for part in file.relative_to(path).parts):
+            yield file
 
 
 def _arrow_files(path: Path) -> list[Path]:
@@ -100,18 +199,18 @@ def _arrow_files(path: Path) -> list[Path]:
             continue
         try:
             content = json.loads(read_bytes(state))
-            names = [one["filename"] for one in content["_data_files"]]
-            if content.get("_indices_data_files"):
-                raise problem(state, None, "selects rows of its files; allowed: a data set after flatten_indices()")
-            files += [state.parent / Path(name).name for name in names]
+            files += [state.parent / Path(one["filename"]).name for one in content["_data_files"]]
+            selects = content.get("_indices_data_files")
         except (ValueError, KeyError, TypeError):
             raise problem(state, None, "is not a data set's state; allowed: a folder that save_to_disk wrote") from None
+        if selects:
+            raise problem(state, None, "selects rows of its files; allowed: a data set after flatten_indices()")
     return files
 
 
-def _refuse_table(folder: Path) -> None:
+def _refuse_log(folder: Path) -> None:
     """Raise if a folder is a table of a tool whose log or metadata says what is current."""
-    name = next((name for entry, name in _TABLES.items() if (folder / entry).is_dir()), None)
+    name = next((name for entry, name in _LOGS.items() if (folder / entry).is_dir()), None)
     if name is None and any(folder.glob("metadata/*.metadata.json")):
         name = "Apache Iceberg"
     if name is not None:
@@ -119,44 +218,7 @@ def _refuse_table(folder: Path) -> None:
         raise problem(folder, None, f"is a table of {name}: {what}")
 
 
-def _belongs(file: Path, root: Path, format: str) -> bool:
-    """Return True if a file is part of the corpus."""
-    return file.name.endswith(SUFFIXES[format]) and _is_shown(file, root)
-
-
-def _is_shown(file: Path, root: Path) -> bool:
-    """Return True for a file that is none of an editor's (`.`) or of a table's tools (`_`)."""
-    return not any(part.startswith((".", "_")) for part in file.relative_to(root).parts) and file.is_file()
-
-
 def _head(file: Path) -> bytes:
     """Return the first bytes of a file."""
-    try:
-        with file.open("rb") as opened:
-            return opened.read(1 << 16)
-    except OSError as error:
-        raise problem(file, None, f"cannot be read: {error.strerror}") from None
-
-
-def _candidates(path: Path, format: str) -> list[Path]:
-    """Return the files at or under `path` that a corpus of this format may consist of."""
-    if format == "datasets" and path.is_dir():
-        return _arrow_files(path)
-    try:
-        if format == "schema" and path.is_dir():
-            return []
-        if format == "three_file":
-            folders = [path, *sorted(child for child in path.iterdir() if child.is_dir())] if path.is_dir() else []
-            return [file for folder in folders for name in THREE_FILES if (file := folder / name).is_file()]
-        if path.is_file():
-            return [path] if path.name.endswith(SUFFIXES[format]) else []
-        files = [file for file in sorted(path.rglob("*")) if _belongs(file, path, format)]
-        if format == "parquet":
-            for folder in sorted({parent for file in files for parent in file.parents if parent.is_relative_to(path)}):
-                _refuse_table(folder)
-                if folder != path and _PARTITION.fullmatch(folder.name):
-                    what = f"{folder.name} is a column, by the name of a folder, and is not read"
-                    raise problem(path, None, f"{what}; allowed: a table with all columns in its files")
-        return files
-    except OSError as error:  # such as a folder without read permission
-        raise problem(Path(error.filename or path), None, f"cannot be read: {error.strerror}") from None
+    with opening(file), file.open("rb") as opened:
+        return opened.read(1 << 16)

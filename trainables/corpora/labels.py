@@ -87,15 +87,6 @@ class Labels:
         return cls(tuple(values["intents"]), tuple(values["tags"]))
 
 
-def task_of(splits: Splits) -> Task:
-    """Return the task of a corpus.
-
-    Raises:
-        UserError: for nothing to learn, or too many labels.
-    """
-    return labels_of(splits).task
-
-
 def labels_of(splits: Splits) -> Labels:
     """Return the labels of the schema, or without one those of train, valid and test together."""
     return Labels.of(splits.utterances) if splits.schema is None else Labels.named(splits.schema)
@@ -179,9 +170,6 @@ def _unknown(utterances: Iterable[Utterance]) -> int:
 
 def for_task(splits: Splits, task: Task, field: str) -> Splits:
     """Return the splits with only the labels of `task`, for the shadow model of a corpus with that task.
-
-    Args:
-        field: the recipe's name of the corpus, for error messages.
 
     Raises:
         UserError: for a corpus without the labels of `task`.

@@ -12,15 +12,13 @@ from edp.spec import UserError
 from trainables.config import CorpusSpec
 from trainables.config.keys import identity
 from trainables.corpora.files import read_bytes, row_word
-from trainables.corpora.formats import corpus_files, detect_format
+from trainables.corpora.formats import corpus_files, detect_format, read_corpus, read_records
 from trainables.corpora.generators import GENERATED, MAX_GENERATED, generate, grammar_digest
 from trainables.corpora.labels import LabelCounts, labels_of
 from trainables.corpora.public import find_corpus
-from trainables.corpora.readers import read_corpus, read_records
 from trainables.corpora.schema import bound_by, find_schema, public_text, schema_of
 from trainables.corpora.schema_text import VARIANTS, make_text
-from trainables.corpora.splits import folded, sample_corpus, split_corpus
-from trainables.corpora.text_overlap import near_copies, text_overlap
+from trainables.corpora.splits import folded, near_copies, sample_corpus, split_corpus, text_overlap
 from trainables.corpora.types import CorpusSummary, Record, Splits, Utterance
 
 GENERATED_UTTERANCES = 10_000  # default of `CorpusSpec.utterances` for a generated corpus
@@ -51,8 +49,7 @@ def _split(spec: CorpusSpec, field: str) -> Splits:
     if is_generated(spec):
         utterances = generate(spec.name, _generated(spec, field), spec.seed)
     else:
-        records = read_records(find_corpus(spec, field), spec.format, spec.columns, spec.quoting)
-        utterances = [record.utterance for record in records]
+        utterances = [record.utterance for record in _records(spec, field)]
         if spec.utterances is not None:
             if spec.utterances > len(utterances):
                 raise UserError(
@@ -66,12 +63,13 @@ def _split(spec: CorpusSpec, field: str) -> Splits:
         raise UserError(f"{field} {spec.name}: {error}") from None
 
 
-def check_private(spec: CorpusSpec) -> None:
-    """Raise if a private corpus is a schema: many utterances are made of one line, and ε is for one utterance.
+def _records(spec: CorpusSpec, field: str = "corpus") -> list[Record]:
+    """Read the files of a corpus."""
+    return read_records(find_corpus(spec, field), spec.format, spec.columns, spec.quoting)
 
-    Raises:
-        UserError: naming what reads a schema.
-    """
+
+def check_private(spec: CorpusSpec) -> None:
+    """Raise if a private corpus is a schema: many utterances are made of one line, and ε is for one utterance."""
     if is_generated(spec) or not is_made(spec):
         return
     raise UserError(
@@ -91,11 +89,9 @@ def check_corpus(spec: CorpusSpec) -> CorpusSummary:
     splits = load_corpus(spec)
     labels = labels_of(splits)
     users = splits.train_users
-    records: list[Record] = []
-    if not is_generated(spec):
-        records = read_records(find_corpus(spec), spec.format, spec.columns, spec.quoting)
+    records = [] if is_generated(spec) else _records(spec)
     contradictions = _contradictions(records)
-    near = near_copies(record.utterance for record in records)
+    first = next(iter(contradictions), None)
     schema, unread = find_schema(spec.schema, f"corpus.schema = {spec.schema}") if spec.schema else (None, ())
     text = make_text(schema.text) if schema is not None else []
     every = [record.utterance for record in records]
@@ -115,8 +111,8 @@ def check_corpus(spec: CorpusSpec) -> CorpusSummary:
         most_of_a_user=max(users.values(), default=None),
         label_counts=asdict(LabelCounts.of(splits)),
         contradictions=len(contradictions),
-        near_copies=near,
-        contradiction=_place(contradictions[0]) if contradictions else None,
+        near_copies=near_copies(every if records else ()),
+        contradiction=f"{first.path}, {row_word(first.path)} {first.line}" if first else None,
         unread=_unread(records),
         schema_text=asdict(text_overlap(text, every)) if text else None,
         schema_unread=list(unread),
@@ -125,7 +121,7 @@ def check_corpus(spec: CorpusSpec) -> CorpusSummary:
 
 def unread(spec: CorpusSpec) -> list[str]:
     """Return the columns of a corpus of files that are not read."""
-    return _unread(read_records(find_corpus(spec), spec.format, spec.columns, spec.quoting))
+    return _unread(_records(spec))
 
 
 def _unread(records: Iterable[Record]) -> list[str]:
@@ -144,18 +140,11 @@ def _contradictions(records: list[Record]) -> list[Record]:
     return list(found.values())
 
 
-def _place(record: Record) -> str:
-    return f"{record.path}, {row_word(record.path)} {record.line}"
-
-
 def corpus_digest(spec: CorpusSpec, field: str = "corpus") -> str:
     """Return a digest of the splits that `load_corpus(spec)` returns.
 
     It depends on the content of the files, the grammar or a schema's text, on the sample and on the seed, but not on
     the files' folder.
-
-    Args:
-        field: the recipe's name of the corpus, for error messages.
 
     Raises:
         UserError: for a corpus that is not found.
@@ -200,7 +189,7 @@ def _published(spec: CorpusSpec, field: str) -> Splits:
         raise UserError(
             f"{wanted} has {field}.utterances = {spec.utterances}; allowed: paper, or {field}.utterances = null"
         )
-    for record in read_records(find_corpus(spec, field), spec.format, spec.columns, spec.quoting):
+    for record in _records(spec, field):
         part = _part_of(record.path)
         if part is None:
             raise UserError(f"{wanted} has no published split; allowed: paper, or a corpus with {', '.join(parts)}")
@@ -226,11 +215,7 @@ def is_made(spec: CorpusSpec) -> bool:
 
 
 def _generated(spec: CorpusSpec, field: str) -> int:
-    """Return the number of utterances of a generated corpus.
-
-    Raises:
-        UserError: for more than fit into memory.
-    """
+    """Return the number of utterances of a generated corpus."""
     count = spec.utterances or GENERATED_UTTERANCES
     if count > MAX_GENERATED:
         raise UserError(f"{field}.utterances = {count}: they are held in memory; allowed: 20 to {MAX_GENERATED:,}")

@@ -8,21 +8,18 @@ corpora themselves are not needed.
 from __future__ import annotations
 
 import hashlib
-import itertools
 import json
 import logging
 import re
 import unicodedata
-from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from edp.spec import UserError
-from trainables.config import CLCSpec, CorpusSpec, ModelSpec, TrialSpec
+from trainables.config import CorpusSpec, ModelSpec
 from trainables.corpora import Splits, Utterance, corpus_digest, is_generated, load_corpus
 
 ABOUT, HASHES = "pretraining.json", "utterances.npy"
@@ -30,21 +27,6 @@ MAX_SHARE = 0.01
 """Largest share of a private corpus' distinct utterances that may be in public data. Some sentences are common."""
 
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class Overlap:
-    """The number of a corpus' distinct utterances that are in other data. It holds counts, which may be shown."""
-
-    shared: int
-    distinct: int
-    most_frequent: tuple[int, ...] = ()
-    """Frequencies in the corpus of the three most frequent shared utterances."""
-
-    @property
-    def share(self) -> float:
-        """Share of the distinct utterances that are shared, 0 to 1."""
-        return self.shared / self.distinct if self.distinct else 0.0
 
 
 _ACCENTS = re.compile("[\u0300-\u036f]")
@@ -80,12 +62,10 @@ def _hashed(texts: Iterable[str]) -> np.ndarray:
     return np.array([int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") for text in texts], np.uint64)
 
 
-def overlap(private: Iterable[Utterance], public: np.ndarray) -> Overlap:
-    """Count the utterances of `private` whose hashes are in `public` (`hashes_of`)."""
-    times = Counter(normal_form(utterance.tokens) for utterance in private)
-    del times[""]
-    shared = sorted(itertools.compress(times.values(), np.isin(_hashed(times), public)), reverse=True)
-    return Overlap(len(shared), len(times), tuple(shared[:3]))
+def overlap(private: Iterable[Utterance], public: np.ndarray) -> tuple[int, int]:
+    """Return the number of distinct utterances of `private` whose hashes are in `public` (`hashes_of`), and of all."""
+    texts = {normal_form(utterance.tokens) for utterance in private} - {""}
+    return int(np.isin(_hashed(texts), public).sum()), len(texts)
 
 
 def is_shared(one: np.ndarray, other: np.ndarray) -> bool:
@@ -93,71 +73,44 @@ def is_shared(one: np.ndarray, other: np.ndarray) -> bool:
     return len(np.intersect1d(one, other)) > MAX_SHARE * min(len(one), len(other))
 
 
-def pretrained_on(folder: Path) -> dict[str, Any] | None:
-    """Read `pretraining.json` in an encoder's folder; return None if there is none.
+def corpora_seen(folder: Path | None) -> list[dict[str, Any]]:
+    """Return the corpora (`name`, `digest`) that an encoder has seen in all of its pretrainings, as its folder lists.
 
     Raises:
-        UserError: for a file that cannot be read.
+        UserError: for a list that cannot be read.
     """
-    path = folder / ABOUT
-    if not path.is_file():
-        return None
+    path = folder / ABOUT if folder is not None else None
+    if path is None or not path.is_file():
+        return []
     try:
-        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        corpora_of(found)
+        about: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        found = [*about["corpora"], *about["earlier_corpora"]]
+        _ = [(one["name"], one["digest"]) for one in found]
     except (OSError, ValueError, KeyError, TypeError):
         raise UserError(f"{path}: cannot be read; allowed: the file that examples/pretrain_encoder.py wrote") from None
     return found
 
 
-def corpora_of(about: dict[str, Any]) -> list[tuple[str, str]]:
-    """Return name and digest of every corpus that an encoder has seen, in all of its pretrainings."""
-    return [(corpus["name"], corpus["digest"]) for corpus in (*about["corpora"], *about["earlier_corpora"])]
-
-
 def check_corpus(model: ModelSpec, corpus: CorpusSpec) -> None:
-    """Raise if the encoder in `model.pretrained` was trained on the private corpus.
-
-    Raises:
-        UserError: naming the corpus.
-    """
+    """Raise if the encoder in `model.pretrained` was trained on the private corpus."""
     folder = _folder(model)
-    about = pretrained_on(folder) if folder is not None else None
-    if about is None or folder is None:
+    if not (seen := corpora_seen(folder)):
         return
     digest = corpus_digest(corpus.model_copy(update={"schema": None}))  # whose utterances are the same
-    for name, known in corpora_of(about):
-        if name == corpus.name or known == digest:
+    for one in seen:
+        if one["name"] == corpus.name or one["digest"] == digest:
             raise UserError(
-                f"model.pretrained = {folder}: it was trained on {name} without privacy, so corpus = {corpus.name} "
-                "cannot be private; allowed: an encoder that has not seen it"
+                f"model.pretrained = {folder}: it was trained on {one['name']} without privacy, so corpus = "
+                f"{corpus.name} cannot be private; allowed: an encoder that has not seen it"
             )
 
 
 def check_utterances(model: ModelSpec, corpus: CorpusSpec, splits: Splits) -> None:
-    """Raise if more than 1 % of the private corpus is in the encoder's training data; warn if less is.
-
-    Raises:
-        UserError: with the counts.
-    """
+    """Raise if more than 1 % of the private corpus is in the encoder's training data; warn if less is."""
     folder = _folder(model)
-    if folder is None or pretrained_on(folder) is None:
-        return
-    public = _hashes_in(folder, f"whether it has seen corpus = {corpus.name}")
-    _refuse(f"model.pretrained = {folder}", corpus, splits, public)
-
-
-def public_corpora(spec: TrialSpec) -> dict[str, CorpusSpec]:
-    """Return the corpora that a trial treats as public, by field. No ε covers what is learnt from them."""
-    model = spec.model
-    found = {"shadow.corpus": spec.shadow.corpus}
-    if isinstance(model, CLCSpec):
-        if model.embeddings.corpus is not None:
-            found["model.embeddings.corpus"] = model.embeddings.corpus
-        return found
-    found["model.vocabulary"] = model.vocabulary
-    others = model.features.public if model.features is not None else ()
-    return found | {f"model.features.public.{i}": other for i, other in enumerate(others)}
+    if folder is not None and corpora_seen(folder):
+        public = hashes_in(folder, f"whether it has seen corpus = {corpus.name}")
+        _refuse(f"model.pretrained = {folder}", corpus, splits, public)
 
 
 def check_public(corpus: CorpusSpec, splits: Splits, public: dict[str, CorpusSpec]) -> None:
@@ -168,49 +121,30 @@ def check_public(corpus: CorpusSpec, splits: Splits, public: dict[str, CorpusSpe
     Args:
         splits: the utterances of `corpus`.
         public: the public corpora, by the field that names each.
-
-    Raises:
-        UserError: with the counts.
     """
     seen: dict[str, str] = {}
     for field, other in public.items():
         digest = corpus_digest(other, field)
         if seen.setdefault(digest, field) == field:
             found = load_corpus(other, field)
-            _refuse(f"{field} = {other.name}", corpus, splits, hashes_of([*found.train, *found.valid, *found.test]))
+            _refuse(f"{field} = {other.name}", corpus, splits, hashes_of(found.utterances))
 
 
 def _refuse(what: str, corpus: CorpusSpec, splits: Splits, public: np.ndarray) -> None:
     """Raise if too many utterances of `corpus` are in public data, warn if some are; `what` names the data."""
-    found = overlap([*splits.train, *splits.valid, *splits.test], public)
+    shared, distinct = overlap(splits.utterances, public)
+    share = shared / max(distinct, 1)
     line = (
-        f"{what}: {found.shared:,} of the {found.distinct:,} distinct utterances of corpus = {corpus.name} "
-        f"({found.share:.2%}) are in it too; in {corpus.name} the most frequent occur {_times(found.most_frequent)}"
+        f"{what}: {shared:,} of the {distinct:,} distinct utterances of corpus = {corpus.name} ({share:.2%}) are in it "
+        "too"
     )
-    if found.share > MAX_SHARE and not is_generated(corpus):
+    if share > MAX_SHARE and not is_generated(corpus):
         raise UserError(f"{line}; allowed: at most {MAX_SHARE:.0%}")
-    if found.shared:
+    if shared:
         _log.warning("%s", line)
 
 
-def _times(counts: tuple[int, ...]) -> str:
-    """Return counts as text, such as "5, 3 and 2 times"."""
-    return " and ".join(filter(None, (", ".join(map(str, counts[:-1])), f"{counts[-1]} times"))) if counts else ""
-
-
-def seen_by(folder: Path | None) -> tuple[list[dict[str, Any]], Sequence[np.ndarray]]:
-    """Return the corpora, and the hashes of their utterances, that an encoder's folder lists as seen.
-
-    Raises:
-        UserError: if the hashes cannot be read.
-    """
-    about = pretrained_on(folder) if folder is not None else None
-    if about is None or folder is None:
-        return [], []
-    return [*about["corpora"], *about["earlier_corpora"]], [_hashes_in(folder, "what it has seen")]
-
-
-def _hashes_in(folder: Path, unknown: str) -> np.ndarray:
+def hashes_in(folder: Path, unknown: str) -> np.ndarray:
     """Read the hashes in an encoder's folder; `unknown` says in the error what cannot be told without them."""
     try:
         found: np.ndarray = np.load(folder / HASHES)

@@ -21,7 +21,7 @@ from platformdirs import user_cache_path
 
 from edp.spec import UserError
 from trainables.config import CorpusSpec
-from trainables.corpora.files import problem, read_text, refuse_known
+from trainables.corpora.files import opening, problem, read_text, refuse_known
 from trainables.corpora.schema import schema_path
 from trainables.records.files import atomic_write, one_line, why_not
 
@@ -133,9 +133,6 @@ PUBLIC: tuple[str, ...] = (*DOWNLOADED, *CONVERTED)
 def find_corpus(spec: CorpusSpec, field: str = "corpus") -> Path:
     """Return the path of a corpus: `spec.path`, or else in `$EDP_DATA_DIR`, or else in the cache, after a download.
 
-    Args:
-        field: the recipe's name of the corpus, for error messages.
-
     Raises:
         UserError: for a missing path, an unknown name, a converted file that is missing or not the pinned one, or a
             download that fails.
@@ -206,9 +203,6 @@ def fetch(corpus: PublicCorpus, cache: Path, field: str = "corpus") -> Path:
 
     It appears there whole and with the right digests or not at all, even if several processes fetch it at once.
 
-    Args:
-        field: the recipe's name of the corpus, for error messages.
-
     Raises:
         UserError: for a download that fails, or files that are not the pinned ones.
     """
@@ -255,11 +249,7 @@ def _download(url: str, sha256: str | None, target: Path) -> None:
 
 
 def _merge(files: Iterable[Path], rows_sha256: str, folder: Path) -> Path:
-    """Write the annotated rows of all files into one file, sorted, and return its folder.
-
-    Raises:
-        ValueError: for rows that are not the pinned ones.
-    """
+    """Write the annotated rows of all files into one file, sorted, and return its folder."""
     rows: list[tuple[str, ...]] = []
     for file in files:
         for row in csv.DictReader(read_text(file).split("\n"), delimiter=";"):
@@ -280,15 +270,9 @@ def digest_of_rows(rows: Iterable[tuple[str, ...]]) -> str:
 
 
 def _checked(corpus: ConvertedCorpus, path: Path) -> tuple[bytes, str]:
-    """Return the file's content and the suffix that its digest is pinned for.
-
-    Raises:
-        UserError: for a file that cannot be read, or whose digest is not pinned.
-    """
-    try:
+    """Return the file's content and the suffix that its digest is pinned for."""
+    with opening(path):
         content = path.read_bytes()
-    except OSError as error:
-        raise problem(path, None, f"cannot be read: {error.strerror}") from None
     digest = hashlib.sha256(content).hexdigest()
     for suffix, sha256 in corpus.sha256.items():
         if digest == sha256:

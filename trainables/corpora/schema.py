@@ -22,7 +22,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
-from pydantic import AfterValidator, Field, ValidationError, field_validator, model_validator
+from pydantic import AfterValidator, Field, ValidationError, ValidationInfo, field_validator, model_validator
 
 from edp.spec import Frozen, UserError
 from trainables.config import CorpusSpec
@@ -87,23 +87,13 @@ class Schema(Frozen):
 
     @field_validator("intents", "slots")
     @classmethod
-    def _names_can_be_in_a_corpus(cls, given: dict[str, Any]) -> dict[str, Any]:
+    def _names_can_be_in_a_corpus(cls, given: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
         for name in given:
             if not name or len(name) > _MAX_NAME or name != name.strip() or SURROGATE.search(name):
                 raise ValueError(f"{name[:80]!r} is no name of a label; allowed: 1 to {_MAX_NAME} characters")
-        return given
-
-    @field_validator("slots")
-    @classmethod
-    def _slots_are_single_words(cls, given: dict[str, Slot]) -> dict[str, Slot]:
-        if bad := next((name for name in given if re.search(r"\s", name)), None):
-            raise ValueError(f"{bad!r} is no slot type; allowed: a name without blanks")
-        return given
-
-    @field_validator("intents")
-    @classmethod
-    def _one_intent_is_none(cls, given: dict[str, Intent]) -> dict[str, Intent]:
-        if len(given) == 1:
+            if info.field_name == "slots" and re.search(r"\s", name):
+                raise ValueError(f"{name!r} is no slot type; allowed: a name without blanks")
+        if info.field_name == "intents" and len(given) == 1:
             raise ValueError("there is one intent, which leaves nothing to learn; allowed: several, or none")
         return given
 
@@ -166,23 +156,10 @@ class Schema(Frozen):
 def schema_of(spec: CorpusSpec, field: str = "corpus") -> LabelNames | None:
     """Return the names of `spec.schema`, or None if there is no schema.
 
-    Args:
-        field: the recipe's name of the corpus, for error messages.
-
     Raises:
         UserError: for a file that is missing, or no schema.
     """
-    found = whole_schema(spec, field)
-    return found.names if found is not None else None
-
-
-def whole_schema(spec: CorpusSpec, field: str = "corpus") -> Schema | None:
-    """Return `spec.schema` with its samples, or None if there is no schema.
-
-    Raises:
-        UserError: as `schema_of`.
-    """
-    return find_schema(spec.schema, f"{field}.schema = {spec.schema}").schema if spec.schema is not None else None
+    return None if spec.schema is None else find_schema(spec.schema, f"{field}.schema = {spec.schema}").schema.names
 
 
 class ReadSchema(NamedTuple):
@@ -198,14 +175,7 @@ def schema_path(name: str) -> Path:
 
 
 def find_schema(name: str, wanted: str) -> ReadSchema:
-    """Return the schema of a name that comes along, or of a file, folder or zip.
-
-    Args:
-        wanted: the setting and its value, for error messages.
-
-    Raises:
-        UserError: as `schema_of`.
-    """
+    """Return the schema of a name that comes along, or of a file, folder or zip."""
     path = schema_path(name)
     if name in GENERATED and not path.is_file():
         intents, slots = label_names(name)
@@ -222,24 +192,14 @@ def find_schema(name: str, wanted: str) -> ReadSchema:
 
 
 def public_text(spec: CorpusSpec, field: str = "corpus") -> list[Utterance]:
-    """Return the public text of `spec.schema`; empty without a schema, or without samples in it.
-
-    Raises:
-        UserError: as `schema_of`.
-    """
-    found = whole_schema(spec, field)
-    return make_text(found.text) if found is not None else []
+    """Return the public text of `spec.schema`; empty without a schema, or without samples in it."""
+    if spec.schema is None:
+        return []
+    return make_text(find_schema(spec.schema, f"{field}.schema = {spec.schema}").schema.text)
 
 
 def read_schema(path: Path, wanted: str) -> ReadSchema:
-    """Read a schema of one of the formats of `trainables.corpora.schema_imports`.
-
-    Args:
-        wanted: the setting and its value, for error messages.
-
-    Raises:
-        UserError: in one line.
-    """
+    """Read a schema of one of the formats of `trainables.corpora.schema_imports`."""
     digest = None
     if path.is_file() and path.stat().st_size <= MAX_BYTES:
         with suppress(OSError), path.open("rb") as file:
@@ -285,11 +245,7 @@ this corpus.
 
 
 def skeleton(labels: Labels, name: str) -> str:
-    """Return the text of a schema file with these labels, for a person to review.
-
-    Args:
-        name: the name of the corpus.
-    """
+    """Return the text of a schema file with these labels, for a person to review."""
     import yaml  # slow to import, and most commands write no schema
 
     sections = {
@@ -307,9 +263,6 @@ def skeleton(labels: Labels, name: str) -> str:
 
 def bound_by(splits: Splits, schema: LabelNames, wanted: str) -> Splits:
     """Return the splits as a model with the labels of `schema` is trained and measured on them.
-
-    Args:
-        wanted: the setting and its value, for error messages.
 
     Raises:
         UserError: if a split has no utterance with an intent of the schema.

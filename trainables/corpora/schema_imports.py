@@ -21,11 +21,16 @@ from collections.abc import Iterator
 from contextlib import nullcontext, suppress
 from pathlib import Path, PurePosixPath
 
-from trainables.corpora.files import problem, refuse_known
-from trainables.corpora.imports.alexa import from_alexa
-from trainables.corpora.imports.dialogflow import MEMBER, from_dialogflow
-from trainables.corpora.imports.found import Content
-from trainables.corpora.imports.rasa import Entry, from_rasa, rasa_entries
+from trainables.corpora.assistants import (
+    MEMBER,
+    Content,
+    RasaEntry,
+    from_alexa,
+    from_dialogflow,
+    from_rasa,
+    rasa_entries,
+)
+from trainables.corpora.files import opening, problem, refuse_known
 
 MAX_BYTES, MAX_FILES, MAX_TEXTS = 32_000_000, 20_000, 100_000
 """Most bytes of all files together, unpacked; most files in a folder or zip; most samples and values together."""
@@ -33,13 +38,11 @@ TOO_LARGE = f"holds more than {MAX_BYTES:,} bytes; allowed: at most that many"
 
 
 def content_of(path: Path) -> tuple[Content, tuple[str, ...]]:
-    """Return the content of a schema, as our own YAML file would have it, and what was not read, with counts.
-
-    Raises:
-        UserError: in one line, for what cannot be read, is too large, or of none of the formats.
-    """
+    """Return the content of a schema, as our own YAML file would have it, and what was not read, with counts."""
     left_out: Counter[str] = Counter()
-    if path.is_dir() or _is_zip(path):
+    with opening(path):
+        packed = path.is_dir() or zipfile.is_zipfile(path)
+    if packed:
         members = dict(_members(path))
         is_agent = any(MEMBER.fullmatch(name) for name in members)
         found = from_dialogflow(path, members, left_out) if is_agent else _rasa_folder(path, members, left_out)
@@ -55,13 +58,6 @@ def content_of(path: Path) -> tuple[Content, tuple[str, ...]]:
     if texts > MAX_TEXTS:
         raise problem(path, None, f"holds {texts:,} samples and values; allowed: at most {MAX_TEXTS:,}")
     return found, tuple(f"{what} ({count:,})" for what, count in left_out.items() if count)
-
-
-def _is_zip(path: Path) -> bool:
-    try:
-        return zipfile.is_zipfile(path)
-    except OSError as error:
-        raise problem(path, None, f"cannot be read: {error.strerror}") from None
 
 
 def _members(path: Path) -> Iterator[tuple[str, bytes]]:
@@ -95,11 +91,8 @@ def _members(path: Path) -> Iterator[tuple[str, bytes]]:
 
 def _document(path: Path) -> Content:
     """Read a JSON or YAML file that holds a mapping."""
-    try:
-        with path.open("rb") as file:
-            raw = file.read(MAX_BYTES + 1)
-    except OSError as error:
-        raise problem(path, None, f"{error.strerror}; allowed: a schema that can be read") from None
+    with opening(path), path.open("rb") as file:
+        raw = file.read(MAX_BYTES + 1)
     refuse_known(path, raw)
     if len(raw) > MAX_BYTES:
         raise problem(path, None, TOO_LARGE)
@@ -126,7 +119,7 @@ def _yaml(path: Path, raw: bytes) -> Content:
 
 def _rasa_folder(path: Path, members: dict[str, bytes], left_out: Counter[str]) -> Content:
     """Return the content of all files of a folder or zip that have the section `nlu`."""
-    entries: list[Entry] = []
+    entries: list[RasaEntry] = []
     some = False
     for name, raw in sorted(members.items()):
         # Other files of a project, such as templates of settings, need not be YAML.

@@ -99,7 +99,7 @@ class CorpusSummary:
     unread: list[str] = field(default_factory=list)
     """Columns, or keys of JSON lines, that were not read."""
     schema_text: dict[str, Any] | None = None
-    """A `trainables.corpora.text_overlap.TextOverlap`; None for no schema, or one without samples."""
+    """A `trainables.corpora.splits.TextOverlap`; None for no schema, or one without samples."""
     schema_unread: list[str] = field(default_factory=list)
     """What of the schema's files was not read, with counts."""
 
@@ -156,6 +156,7 @@ def checked(
     line: int,
     a_tag_a_line: bool = False,
     user: object = None,
+    unread: tuple[str, ...] = (),
 ) -> Record:
     """Check one utterance, and return its record.
 
@@ -183,7 +184,7 @@ def checked(
         position, text = fault
         raise problem(path, line + position if a_tag_a_line else line, f"tag {position + 1} is {text}")
     name = checked_user(user, path, line) if user is not None else ""
-    return Record(Utterance(tuple(tokens), tuple(tags), intent or NO_INTENT, name), path, line, tagged)
+    return Record(Utterance(tuple(tokens), tuple(tags), intent or NO_INTENT, name), path, line, tagged, unread)
 
 
 def all_or_none(records: list[Record]) -> list[Record]:

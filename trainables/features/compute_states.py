@@ -1,8 +1,8 @@
 """Compute states of a frozen encoder: of an encoded corpus, their moments on public corpora, and of new utterances.
 
 A state's name says what it is: `token_first_2` is the state of a word's first sub-word after layer 2, and
-`sentence_mean_last` the mean of all states of an utterance after the last layer, including special sub-words;
-`sentence_own_last` is the one of these that the model's folder names. With `auto` it is a decoder's last sub-word, or
+`sentence_mean_last` the mean of all states of an utterance after the last layer, including special sub-words.
+With `auto` it is a decoder's last sub-word, or
 else a word's first one and an utterance's mean. If it ends with `_both`, a decoder has read both directions.
 
 Functions import `transformers` themselves, since that takes seconds.
@@ -29,13 +29,18 @@ from torch import Tensor, nn
 from edp.spec import UserError
 from trainables.config import BERTSpec, CorpusSpec, ModelSpec
 from trainables.corpora.labels import Labels
-from trainables.features.batch import Batch, PieceInputs, StateInputs
 from trainables.features.device import check_memory, frozen_device
 from trainables.features.encoded_corpus import EncodedCorpus
 from trainables.features.states import Moments, has_states, moments_file, state_names, whitened
-from trainables.features.token_features import Features, encode_utterances, public_tokens
-from trainables.records.files import atomic_write
-from trainables.records.permissions import unfinished_folder
+from trainables.features.token_features import (
+    Batch,
+    Features,
+    PieceInputs,
+    StateInputs,
+    encode_utterances,
+    public_tokens,
+)
+from trainables.records.files import atomic_write, unfinished_folder
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

@@ -45,9 +45,6 @@ def check_memory(model: nn.Module, device: torch.device, name: str, instead: str
         name: the user's name for the pretrained model.
         instead: what is allowed besides smaller models.
         share: of the GPU that this process has.
-
-    Raises:
-        UserError: with both sizes.
     """
     if device.type != "cuda":
         return

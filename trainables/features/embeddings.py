@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import struct
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -16,9 +15,8 @@ import numpy as np
 
 from edp.spec import UserError
 
-_MAGIC = 793712314  # the first number of fastText's binary format
 _NGRAM_BUCKETS = 20_000  # 24 MB at 300 dimensions; a small public corpus has fewer n-grams
-_WHITENING_WORDS = 50_000  # the most frequent words of a file, enough for a 300 x 300 covariance
+_WHITENING_WORDS = 50_000  # the most frequent words, enough for a 300 x 300 covariance
 _WHITENING_FLOOR = 0.1  # a share of the mean deviation: directions with little variance are not blown up
 
 
@@ -28,7 +26,7 @@ class WordVectors:
     Args:
         words: the public vocabulary, most frequent first.
         vectors_vd: the vectors of `words`, (V, D) float32.
-        ngrams_nd: the vectors of hashed character n-grams, (N, D) float32; None: unknown words are hashed.
+        ngrams_nd: the vectors of hashed character n-grams, (N, D) float32.
         ngram_lengths: the lengths of the shortest and longest n-gram.
         whitening: a mean (D,) and matrix (D, D); None: compute them.
     """
@@ -37,8 +35,8 @@ class WordVectors:
         self,
         words: Sequence[str],
         vectors_vd: np.ndarray,
-        ngrams_nd: np.ndarray | None = None,
-        ngram_lengths: tuple[int, int] = (3, 6),
+        ngrams_nd: np.ndarray,
+        ngram_lengths: tuple[int, int],
         whitening: tuple[np.ndarray, np.ndarray] | None = None,
     ) -> None:
         self._row = {word: row for row, word in enumerate(words)}
@@ -77,54 +75,6 @@ class WordVectors:
         wv = model.wv
         return cls(wv.index_to_key, wv.vectors, wv.vectors_ngrams, (wv.min_n, wv.max_n))
 
-    @staticmethod
-    def check(path: Path, size: int) -> list[str | int]:
-        """Check the beginning of a file for `read` before other work.
-
-        Returns:
-            Parts of a cache key that identify the file.
-
-        Raises:
-            UserError: as `read`, for faults that the beginning shows.
-        """
-        _check_name(path)
-        with path.open("rb") as file:
-            head = file.read(200)
-        try:
-            # fastText's .bin: magic number, version, dimensions, each of 4 bytes; its .vec: "WORDS DIMENSIONS".
-            found = struct.unpack("<iii", head[:12]) if path.suffix == ".bin" else head.split(b"\n")[0].split()
-            if path.suffix == ".bin" and found[0] != _MAGIC:
-                raise ValueError("it does not begin with fastText's magic number")
-            dimensions = int(found[2] if path.suffix == ".bin" else found[1])
-        except (struct.error, ValueError, IndexError) as error:
-            raise UserError(f"model.embeddings.path = {path} cannot be read as fastText vectors ({error})") from None
-        _check_size(path, dimensions, size)
-        seen = path.stat()
-        return [str(path), seen.st_size, seen.st_mtime_ns]
-
-    @classmethod
-    def read(cls, path: Path, size: int) -> WordVectors:
-        """Read fastText's `.vec` (text, no n-grams) or `.bin` (with n-grams).
-
-        Raises:
-            UserError: for a file that is missing, of another kind, unreadable, or not of `size` dimensions.
-        """
-        from gensim.models import KeyedVectors
-        from gensim.models.fasttext import load_facebook_vectors
-
-        _check_name(path)
-        try:
-            if path.suffix == ".bin":
-                wv = load_facebook_vectors(str(path))
-                vectors = cls(wv.index_to_key, wv.vectors, wv.vectors_ngrams, (wv.min_n, wv.max_n))
-            else:
-                wv = KeyedVectors.load_word2vec_format(str(path))
-                vectors = cls(wv.index_to_key, wv.vectors)
-        except Exception as error:  # gensim has no error of its own for a damaged file
-            raise UserError(f"model.embeddings.path = {path} cannot be read as fastText vectors ({error})") from error
-        _check_size(path, vectors.size, size)
-        return vectors
-
     def vectors(self, words: Sequence[str]) -> np.ndarray:
         """Return the vectors of any words, (W, D) float32, whitened and of length sqrt(D).
 
@@ -144,21 +94,17 @@ class WordVectors:
         row = self._row.get(word, self._row.get(word.lower()))
         if row is not None:
             return np.asarray(self._vectors_vd[row])
-        if self._ngrams_nd is not None:
-            from gensim.models.fasttext import ft_ngram_hashes
+        from gensim.models.fasttext import ft_ngram_hashes
 
-            ngrams = ft_ngram_hashes(word, *self._ngram_lengths, len(self._ngrams_nd))
-            if ngrams:
-                return np.asarray(self._ngrams_nd[ngrams].mean(0))
-        return _hashed(word, self.size)
+        ngrams = ft_ngram_hashes(word, *self._ngram_lengths, len(self._ngrams_nd))
+        return np.asarray(self._ngrams_nd[ngrams].mean(0)) if ngrams else _hashed(word, self.size)
 
     def save(self, folder: Path) -> None:
         """Write the vectors to a new folder that `load` reads."""
         folder.mkdir(parents=True)
         np.save(folder / "vectors.npy", self._vectors_vd)
         np.savez(folder / "whitening.npz", mean=self._mean_d, matrix=self._whiten_dd)
-        if self._ngrams_nd is not None:
-            np.save(folder / "ngrams.npy", self._ngrams_nd)
+        np.save(folder / "ngrams.npy", self._ngrams_nd)
         about = {"words": list(self._row), "ngram_lengths": list(self._ngram_lengths)}
         (folder / "words.json").write_text(json.dumps(about, ensure_ascii=False), encoding="utf-8")
 
@@ -166,31 +112,13 @@ class WordVectors:
     def load(cls, folder: Path) -> WordVectors:
         """Read the vectors that `save` wrote; the tables are mapped, not read."""
         about = json.loads((folder / "words.json").read_text(encoding="utf-8"))
-        ngrams = folder / "ngrams.npy"
         whitening = np.load(folder / "whitening.npz")
         return cls(
             about["words"],
             np.load(folder / "vectors.npy", mmap_mode="r"),
-            np.load(ngrams, mmap_mode="r") if ngrams.exists() else None,
+            np.load(folder / "ngrams.npy", mmap_mode="r"),
             tuple(about["ngram_lengths"]),
             (whitening["mean"], whitening["matrix"]),
-        )
-
-
-def _check_name(path: Path) -> None:
-    """Raise if a file is missing, or not called .vec or .bin."""
-    if path.suffix not in (".vec", ".bin"):
-        raise UserError(f"model.embeddings.path = {path} is not a .vec or .bin file; allowed: one of the two")
-    if not path.is_file():
-        raise UserError(f"model.embeddings.path = {path} is missing; allowed: a fastText .vec or .bin file")
-
-
-def _check_size(path: Path, found: int, size: int) -> None:
-    """Raise if the vectors in a file are not of `size` dimensions."""
-    if found != size:
-        raise UserError(
-            f"model.embeddings.path = {path} has vectors of {found} dimensions and "
-            f"model.embedding_size = {size}; allowed: model.embedding_size = {found}, or another file"
         )
 
 

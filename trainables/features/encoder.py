@@ -42,10 +42,6 @@ from trainables.features.device import frozen_type
 from trainables.features.word_pieces import MAX_PIECES
 from trainables.records.files import one_line
 
-POOLING = Path("1_Pooling") / "config.json"
-"""The file in which `sentence-transformers` says how an embedding model makes one vector of its states."""
-_POOLINGS = {"mean": "mean", "mean_tokens": "mean", "cls": "first", "cls_token": "first", "lasttoken": "last"}
-
 
 @dataclass(frozen=True, eq=False)
 class Encoder:
@@ -53,8 +49,7 @@ class Encoder:
 
     Args:
         name: the user's name for it.
-        config: its architecture, with all layers. If the folder is that of an embedding model, its `sentence_pooling`
-            is what `_pooling` found.
+        config: its architecture, with all layers.
     """
 
     name: str
@@ -72,8 +67,6 @@ class Encoder:
             config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
         except Exception as error:  # a folder from elsewhere can fail in any way
             raise _refused(name, f"its config.json cannot be read ({one_line(error)})") from None
-        if (pooling := _pooling(folder, name)) is not None:
-            config.sentence_pooling = pooling  # a saved encoder takes it along
         kind = config.model_type
         if _is_text_encoder(config):
             return cls(name, folder, config)
@@ -152,11 +145,7 @@ class Encoder:
         return _ready(model)
 
     def check(self, model: BERTSpec) -> None:
-        """Raise if the encoder lacks layers that a specification names, or cannot be read or trained as it says.
-
-        Raises:
-            UserError: with what is allowed.
-        """
+        """Raise if the encoder lacks layers that a specification names, or cannot be read or trained as it says."""
         most = self.config.num_hidden_layers
         if model.layers is not None and model.layers > most:
             raise UserError(
@@ -187,19 +176,11 @@ class Encoder:
         A decoder's state at the first sub-word knows nothing of what follows: such a choice raises too.
         """
         own = f"model.pretrained = {self.name}, of type {self.config.model_type}, "
-        sentence: str | None = features.sentence
-        if sentence == "own":
-            sentence = getattr(self.config, "sentence_pooling", None)
-            if sentence not in ("mean", "first", "last"):
-                says = f"has {'no' if sentence is None else f'{sentence} in its'} {POOLING}"
-                raise UserError(
-                    f"model.features.sentence = own: model.pretrained = {self.name} {says}; allowed: mean, first, last"
-                )
         if reads_left(self.config) and features.attention == "own":
-            for field, value, others in (("word", features.word, "last"), ("sentence", sentence, "mean, last")):
-                if value == "first":
+            for field, others in (("word", "last"), ("sentence", "mean, last")):
+                if getattr(features, field) == "first":
                     raise UserError(
-                        f"model.features.{field} = {getattr(features, field)}: {own}has read only what is before the "
+                        f"model.features.{field} = first: {own}has read only what is before the "
                         f"first sub-word; allowed: {others}, or model.features.attention = both"
                     )
         if features.attention == "both" and not reads_left(self.config):
@@ -225,26 +206,6 @@ def _refused(name: str, reason: str) -> UserError:
     )
 
 
-def _pooling(folder: Path, name: str) -> str | None:
-    """Return the value of `model.features.sentence` that a model was trained with, None if its folder does not say so.
-
-    A way that has no value is returned in the file's own words, such as `max_tokens`, or as `nothing`.
-
-    Raises:
-        UserError: for a file that cannot be read.
-    """
-    if not (folder / POOLING).is_file():
-        return None
-    try:
-        found: dict[str, Any] = json.loads((folder / POOLING).read_text(encoding="utf-8"))
-        mode = found.get("pooling_mode")
-        chosen = [key.removeprefix("pooling_mode_") for key in found if key[:13] == "pooling_mode_" and found[key]]
-    except (OSError, ValueError, AttributeError) as error:
-        raise _refused(name, f"its {POOLING} cannot be read ({one_line(error)})") from None
-    ways = " + ".join([mode] if isinstance(mode, str) else chosen)
-    return _POOLINGS.get(ways, ways or "nothing")
-
-
 def fills_gaps(config: PreTrainedConfig) -> bool:
     """Return True for an encoder, which can be trained to fill gaps: a decoder cannot, since it sees no later words."""
     return (
@@ -268,10 +229,7 @@ def sub_word(config: PreTrainedConfig, setting: str, otherwise: str) -> str:
     """Return what a setting of the sub-word that is read means for an architecture.
 
     `auto` is a decoder's last one, since no other has read all of a word or an utterance, and `otherwise` of others.
-    `own` is the one that the folder of an embedding model names.
     """
-    if setting == "own":
-        return str(config.sentence_pooling)
     return setting if setting != "auto" else "last" if reads_left(config) else otherwise
 
 
@@ -315,11 +273,7 @@ def run_encoder(
 
 
 def check_both_ways(encoder: PreTrainedModel, name: str) -> None:
-    """Raise if a decoder cannot read both directions: the first state would not change with the last word.
-
-    Raises:
-        UserError: naming the setting.
-    """
+    """Raise if a decoder cannot read both directions: the first state would not change with the last word."""
     device = next(encoder.parameters()).device
     ids = [torch.tensor([[1, 2, last]], device=device) for last in (3, 4)]
     with torch.inference_mode():

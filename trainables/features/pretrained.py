@@ -22,7 +22,7 @@ from tokenizers import Tokenizer, models
 from edp.spec import UserError
 from trainables.config import BERTSpec
 from trainables.features.device import frozen_device, frozen_type
-from trainables.features.encoder import POOLING, Encoder, fills_gaps
+from trainables.features.encoder import Encoder, fills_gaps
 from trainables.features.word_pieces import WordPieces, lower_case_tokenizer
 from trainables.records.files import digest, one_line
 
@@ -68,7 +68,6 @@ _WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.
 _VOCABULARIES = ("vocab.txt", "vocab.json", "*.model")
 _FILES = [
     "config.json",
-    f"{POOLING}",
     "tokenizer*",
     *_VOCABULARIES,
     "merges.txt",
@@ -230,8 +229,6 @@ def check_pretrained(spec: BERTSpec) -> list[str | int]:
     asked: list[str | int] = [spec.prompt] if spec.prompt else []
     if features is not None and frozen_type(encoder.config, frozen_device()) == torch.bfloat16:
         asked.append("bfloat16")
-    if features is not None and features.sentence == "own":
-        asked.append(f"sentence {encoder.config.sentence_pooling}")
     if name == MINILM:
         return [*asked, *SHA256.values()]
     if not _is_local(name):

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from trainables.config import BERTSpec, ModelSpec
 from trainables.corpora.labels import Labels
-from trainables.features.batch import StateInputs
+from trainables.features.token_features import StateInputs
 from trainables.records.files import load_array, reading
 
 RIDGE = 1e-3
@@ -96,7 +96,7 @@ def whitened(whiteners: Sequence[Whitener], parts: Sequence[Tensor]) -> Tensor:
 
 
 NAME_SCORES = Path("public") / "names.npz"
-"""The scores of labels' names (`trainables.features.name_scores`) in the folder of an encoded corpus."""
+"""The scores of labels' names (`trainables.training.public_heads`) in the folder of an encoded corpus."""
 
 
 def has_name_scores(folder: Path) -> bool:

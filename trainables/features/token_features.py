@@ -2,23 +2,25 @@
 
 `Features` are public and part of a released model. A `Table` holds the inputs that they give for the words of a corpus.
 
-Shapes: b utterances, t tokens of each, n tokens of all, one utterance after the other.
+Shapes: b utterances, t tokens of each, n tokens of all, one utterance after the other; u unique words of a batch,
+c characters, d width of a vector, s sub-words.
 """
 
 from __future__ import annotations
 
 import string
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from edp.spec import UserError
 from trainables.config import BERTSpec, CorpusSpec, ModelSpec
 from trainables.corpora import load_corpus
-from trainables.features.batch import Batch, PieceInputs, WordInputs
 from trainables.features.embeddings import WordVectors
 from trainables.features.word_pieces import NONE, WordPieces
 from trainables.records.files import load_array
@@ -53,9 +55,6 @@ def features_for(model: ModelSpec) -> Features:
         return pretrained_pieces(model.pretrained, model.prompt) or WordPieces.train(
             public_tokens(model.vocabulary, "model.vocabulary")
         )
-    if model.embeddings.path is not None:
-        return WordVectors.read(Path(model.embeddings.path), model.embedding_size)
-    assert model.embeddings.corpus is not None, "the spec has one of the two"
     return WordVectors.train(
         public_tokens(model.embeddings.corpus, "model.embeddings.corpus"),
         size=model.embedding_size,
@@ -172,14 +171,14 @@ def make_table(features: Features, words: Sequence[str]) -> Table:
 
 def write_table(table: Table, folder: Path) -> None:
     """Write a table to files that `open_table` maps."""
-    for field in fields(table):
-        np.save(folder / f"word_{field.name}.npy", getattr(table, field.name))
+    for one in fields(table):
+        np.save(folder / f"word_{one.name}.npy", getattr(table, one.name))
 
 
 def open_table(folder: Path) -> Table:
     """Map the table that `write_table` wrote."""
     kind = PieceTable if (folder / "word_pieces.npy").is_file() else WordTable
-    return kind(*(load_array(folder / f"word_{field.name}.npy") for field in fields(kind)))
+    return kind(*(load_array(folder / f"word_{one.name}.npy") for one in fields(kind)))
 
 
 def pad(values_n: np.ndarray, lengths_b: np.ndarray) -> np.ndarray:
@@ -213,10 +212,19 @@ def make_batch(
     intent_b: np.ndarray | None = None,
 ) -> Batch:
     """Return a batch of utterances, given in turn."""
-    inputs, read_b = table.inputs(words_n, lengths_b)
-    steps = int(read_b.max())
-    mask_bt = np.arange(steps) < read_b[:, None]
-    tags_bt = None if tags_n is None else np.where(mask_bt, pad(tags_n, lengths_b)[:, :steps], 0)
+    return as_batch(*table.inputs(words_n, lengths_b), lengths_b, tags_n, intent_b)
+
+
+def as_batch(
+    inputs: WordInputs | PieceInputs | StateInputs,
+    read_b: np.ndarray,
+    lengths_b: np.ndarray,
+    tags_n: np.ndarray | None = None,
+    intent_b: np.ndarray | None = None,
+) -> Batch:
+    """Return a batch of inputs, with `read_b` tokens each; the tags are those of all `lengths_b` tokens, in turn."""
+    mask_bt = np.arange(int(read_b.max())) < read_b[:, None]
+    tags_bt = None if tags_n is None else np.where(mask_bt, pad(tags_n, lengths_b)[:, : mask_bt.shape[1]], 0)
     return Batch(
         inputs,
         torch.from_numpy(read_b.astype(np.int64)),
@@ -224,3 +232,92 @@ def make_batch(
         None if tags_bt is None else torch.from_numpy(tags_bt),
         None if intent_b is None else torch.from_numpy(intent_b.astype(np.int64)),
     )
+
+
+@dataclass(frozen=True)
+class _Tensors:
+    """Tensors that move to a device together; some stay on the CPU."""
+
+    stay: ClassVar[tuple[str, ...]] = ()
+
+    def to(self, device: torch.device | str) -> Self:
+        """Return the tensors on `device`."""
+        found = {name: one for name, one in vars(self).items() if isinstance(one, Tensor | _Tensors)}
+        return replace(self, **{name: one.to(device) for name, one in found.items() if name not in self.stay})
+
+
+@dataclass(frozen=True)
+class WordInputs(_Tensors):
+    """The inputs of CLC: a table of the batch's unique words, so that each is processed once, and rows of it."""
+
+    word_bt: Tensor  # int64, the row of each token in the two tables; 0 in the padding
+    chars_uc: Tensor  # int64, 0 beyond the word
+    vectors_ud: Tensor  # float32
+
+    def select(self, index: list[int], lengths_b: Tensor) -> WordInputs:
+        """Return the inputs of some utterances of a batch whose utterances have these lengths."""
+        longest = int(lengths_b[index].max())
+        return WordInputs(self.word_bt[index, :longest], self.chars_uc, self.vectors_ud)
+
+
+@dataclass(frozen=True)
+class PieceInputs(_Tensors):
+    """The inputs of an encoder: sub-words with special ones around them, and where each token's begin and end."""
+
+    stay = ("pieces_b",)
+    piece_bs: Tensor  # int64
+    piece_mask_bs: Tensor  # bool
+    first_bt: Tensor  # int64, positions in S; 0 in the padding
+    last_bt: Tensor  # int64, likewise
+    pieces_b: Tensor  # int64, number of sub-words of each utterance, including special ones; always on the CPU
+
+    def select(self, index: list[int], lengths_b: Tensor) -> PieceInputs:
+        """Return the inputs of some utterances, as wide as before, of a batch whose utterances have these lengths."""
+        return replace(self, **{name: tensor[index] for name, tensor in vars(self).items()})
+
+
+@dataclass(frozen=True)
+class StateInputs(_Tensors):
+    """The inputs of heads on a frozen encoder: whitened states, each followed by a constant."""
+
+    token_nd: Tensor  # float32, the tokens of all utterances in turn, without padding
+    sentence_bd: Tensor  # float32
+    kept: dict[str, Any] = field(default_factory=dict)  # a cache of results, for batches that are repeated
+
+    def to(self, device: torch.device | str) -> Self:
+        """Return the inputs on `device`; what was kept is of this one."""
+        return self if self.token_nd.device == torch.device(device) else replace(super().to(device), kept={})
+
+    def select(self, index: list[int], lengths_b: Tensor) -> StateInputs:
+        """Return the inputs of some utterances of a batch whose utterances have these lengths."""
+        tokens = self.token_nd.split(lengths_b.tolist())
+        return StateInputs(torch.cat([tokens[i] for i in index]), self.sentence_bd[index])
+
+
+@dataclass(frozen=True)
+class Batch(_Tensors):
+    """Utterances, padded to the longest; labels are None if they are unknown."""
+
+    stay = ("lengths_b",)
+    inputs: WordInputs | PieceInputs | StateInputs
+    lengths_b: Tensor  # int64, at least 1; always on the CPU: packing needs them there, and need not wait for a GPU
+    mask_bt: Tensor  # bool, True on tokens
+    tags_bt: Tensor | None = None  # int64, 0 in the padding
+    intent_b: Tensor | None = None  # int64
+    key_b: Tensor | None = None  # int32, keys of each utterance's dropout; None: use PyTorch's generator
+
+    def __len__(self) -> int:
+        return len(self.lengths_b)
+
+    def select_examples(self, index: list[int]) -> Batch:
+        """Return some of the utterances. `edp.mixing` asks for them, to run one without the others."""
+        # The packing of CLC expects no padding beyond the longest.
+        width = int(self.lengths_b[index].max()) if isinstance(self.inputs, WordInputs) else self.mask_bt.shape[1]
+        return Batch(
+            self.inputs.select(index, self.lengths_b),
+            self.lengths_b[index],
+            self.mask_bt[index, :width],
+            None if self.tags_bt is None else self.tags_bt[index, :width],
+            None if self.intent_b is None else self.intent_b[index],
+            None if self.key_b is None else self.key_b[index],
+        )

@@ -1,4 +1,4 @@
-"""Turn words into pieces (sub-words) of a public vocabulary.
+"""Turn words into pieces (sub-words) of a public vocabulary, and count how much of a corpus it can read.
 
 Pieces depend only on the string of a word, so a model that is released with them reveals nothing of its private corpus.
 """
@@ -9,12 +9,14 @@ import json
 import string
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 
 from edp.spec import UserError
+from trainables.corpora.types import Utterance
 
 _NORMALIZER = normalizers.BertNormalizer(lowercase=True)
 _PRE_TOKENIZER = pre_tokenizers.BertPreTokenizer()
@@ -182,3 +184,40 @@ def _vocabulary(utterances: Iterable[Sequence[str]]) -> dict[str, int]:
     always = [*_SPECIAL, *characters, *("##" + char for char in characters)]
     chosen = dict.fromkeys([*always, *frequent[:_WORDPIECES]])
     return {piece: index for index, piece in enumerate(chosen)}
+
+
+@dataclass(frozen=True)
+class Readable:
+    """Counts of a corpus before an encoder."""
+
+    encoder: str
+    words: int
+    """Words of all utterances."""
+    unknown: int
+    """Words that have the piece for what is unknown."""
+    distinct: int
+    """Distinct utterances."""
+    told_apart: int
+    """Distinct utterances by their pieces: the encoder reads the others alike."""
+
+    def line(self) -> str:
+        """Return the counts in words."""
+        return (
+            f"encoder {self.encoder}: {self.unknown / self.words:.1%} of the words are unknown to it, and it tells "
+            f"{self.told_apart:,} of {self.distinct:,} distinct utterances apart"
+        )
+
+    def check(self) -> None:
+        """Raise if most words are unknown, or most distinct utterances are read alike."""
+        if 2 * self.unknown > self.words or 2 * self.told_apart < self.distinct:
+            raise UserError(f"model.pretrained: {self.line()}; allowed: an encoder of the corpus' language")
+
+
+def readable(utterances: Sequence[Utterance], pieces: WordPieces) -> Readable:
+    """Count the words that an encoder does not know, and the utterances that it tells apart; at least one is given."""
+    times = Counter(word for one in utterances for word in one.tokens)
+    found = dict(zip(times, map(tuple, pieces.pieces(list(times))), strict=True))
+    unknown = sum(count for word, count in times.items() if not pieces.bare and pieces.unknown in found[word])
+    distinct = {one.tokens for one in utterances}
+    told_apart = {tuple(found[word] for word in tokens) for tokens in distinct}
+    return Readable(pieces.source, times.total(), unknown, len(distinct), len(told_apart))

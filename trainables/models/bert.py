@@ -21,7 +21,6 @@ from edp.per_example import UnsupportedLayer, record_per_example
 from edp.spec import UserError
 from trainables.config import BERTSpec, TrialSpec
 from trainables.corpora.labels import Labels
-from trainables.features.batch import Batch, PieceInputs
 from trainables.features.encoder import (
     Encoder,
     config_to_json,
@@ -33,6 +32,7 @@ from trainables.features.encoder import (
     sub_word,
 )
 from trainables.features.pretrained import pretrained_encoder, pretrained_pieces
+from trainables.features.token_features import Batch, PieceInputs
 from trainables.features.word_pieces import MAX_PIECES
 from trainables.models.dropout import DropoutKeys, take_along
 from trainables.models.joint import JointModel
@@ -99,7 +99,7 @@ def _encoder(spec: BERTSpec, vocabulary_size: int | None) -> tuple[PreTrainedMod
         hidden_size=spec.hidden_size,
         num_hidden_layers=spec.random_layers,
         num_attention_heads=spec.heads,
-        intermediate_size=_intermediate_size(spec.hidden_size),
+        intermediate_size=1200 if spec.hidden_size == 312 else 4 * spec.hidden_size,  # TinyBERT has 1,200
         max_position_embeddings=MAX_PIECES,
         hidden_dropout_prob=spec.dropout,
         attention_probs_dropout_prob=spec.dropout,
@@ -107,19 +107,11 @@ def _encoder(spec: BERTSpec, vocabulary_size: int | None) -> tuple[PreTrainedMod
     return empty_encoder(config), f"random start ({reason})"
 
 
-def _intermediate_size(hidden_size: int) -> int:
-    """Return the size of the feed-forward layers: TinyBERT's 1,200 at 312, four times the hidden size otherwise."""
-    return 1200 if hidden_size == 312 else 4 * hidden_size
-
-
 def check_encoder(model: BERTSpec, spec: TrialSpec) -> None:
     """Raise if a pretrained encoder lacks layers that a trial trains, or if it voids the trial's guarantee.
 
     It does so if utterances of a batch meet in it, or if its micro-batches cannot be clipped apart. DeBERTa cannot be
     clipped by micro-batch: its relative positions are one tensor for all utterances.
-
-    Raises:
-        UserError: naming the allowed settings.
     """
     name, training = model.pretrained, spec.training
     encoder = pretrained_encoder(name)[0] if name is not None else None

@@ -16,8 +16,7 @@ from edp.per_example import GradientRecorder, register_layer
 from edp.per_example.recorder import Sums
 from trainables.config import CLCSpec
 from trainables.corpora.labels import Labels
-from trainables.features.batch import Batch, WordInputs
-from trainables.features.token_features import ALPHABET_SIZE
+from trainables.features.token_features import ALPHABET_SIZE, Batch, WordInputs
 from trainables.models.dropout import KeyedDropout
 from trainables.models.joint import JointModel
 from trainables.models.lstm import PackedLSTM, Packing

@@ -16,7 +16,7 @@ from torch.nn import functional as F
 from edp.per_example import GradientRecorder, Rows, register_layer
 from trainables.config import BERTSpec
 from trainables.corpora.labels import Labels
-from trainables.features.batch import Batch, StateInputs
+from trainables.features.token_features import Batch, StateInputs
 from trainables.models.joint import JointModel
 
 

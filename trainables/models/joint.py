@@ -19,7 +19,7 @@ from torch.nn.functional import cross_entropy
 from edp.per_example import GradientRecorder
 from trainables.config import HeadSpec
 from trainables.corpora.labels import Labels
-from trainables.features.batch import Batch
+from trainables.features.token_features import Batch
 from trainables.models.crf import CRF
 from trainables.models.dropout import DropoutKeys, KeyedDropout
 from trainables.models.tags import Softmax, allowed_first_k, allowed_jk, intent_codes, tag_codes
@@ -164,11 +164,6 @@ class JointModel(nn.Module, ABC):
         else:
             slots_bk = output.intent_logits_bi.softmax(1) @ self.slots_ik
         return output.emissions_btk + slots_bk[:, None].to(output.emissions_btk)
-
-    def loss(self, batch: Batch) -> Tensor:
-        """Return the loss of each utterance, as `forward` does."""
-        loss_b: Tensor = self(batch)
-        return loss_b
 
     @torch.no_grad()
     def predict(self, batch: Batch) -> Predictions:

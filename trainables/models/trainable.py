@@ -7,11 +7,23 @@
 | `lora` | low-rank adapters beside linear layers of the encoder (Hu et al. 2022) |
 | `bitfit` | the encoder's biases (Ben Zaken et al. 2022) |
 | `top_k` | the encoder's last layers |
+
+With gradient checkpointing (Chen et al. 2016) only the inputs of an encoder's layers are kept for the backward pass,
+which runs each layer again before it goes through it. The layers' rules (`edp.per_example`) keep what they record with
+in the graph, so it is freed as well, and comes from the second run. Nothing is recorded twice, since no gradient
+reaches the second run's outputs. Dropout is the same in both runs: it follows the utterances' keys, and PyTorch's
+generator is set back.
 """
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from edp.spec import UserError
 from trainables.config import BERTSpec, ModelSpec
@@ -80,11 +92,7 @@ def train_part(model: JointModel, spec: ModelSpec) -> None:
 
 
 def check_top_layers(model: BERTSpec, layers: int) -> None:
-    """Raise if `model.top_layers` is more than the encoder's number of layers.
-
-    Raises:
-        UserError: with the number of its layers.
-    """
+    """Raise if `model.top_layers` is more than the encoder's number of layers."""
     if model.top_layers is not None and model.top_layers > layers:
         raise UserError(f"model.top_layers = {model.top_layers}: the encoder has {layers}; allowed: 1 to {layers}")
 
@@ -110,3 +118,31 @@ def layers_of(encoder: nn.Module) -> list[nn.Module]:
     if not lists:
         raise UserError(f"model.trainable: {type(encoder).__name__} has no list of layers; allowed: all, heads")
     return max(lists, key=len)
+
+
+def checkpoint_layers(model: JointModel) -> None:
+    """Let all layers of an encoder but the last run again in the backward pass.
+
+    The last one would run again at once, while it is all that the memory holds of layers: that saves nothing.
+    """
+    for layer in layers_of(model.get_submodule("encoder"))[:-1]:
+        layer.forward = _Checkpointed(model, layer)
+
+
+@dataclass(frozen=True)
+class _Checkpointed:
+    """A layer's forward pass. A copy of the model gets one of its own, which runs the copy's layer."""
+
+    model: JointModel
+    layer: nn.Module
+
+    def __call__(self, *inputs: Any, **named: Any) -> Any:
+        plain = type(self.layer).forward
+        if not torch.is_grad_enabled():
+            return plain(self.layer, *inputs, **named)
+        return checkpoint(plain, self.layer, *inputs, use_reentrant=False, context_fn=self._contexts, **named)
+
+    def _contexts(self) -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
+        """Return the contexts of the first run and of the second."""
+        recorder = self.model.recorder
+        return nullcontext(), nullcontext() if recorder is None else recorder.recomputing()

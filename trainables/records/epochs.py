@@ -111,7 +111,6 @@ class EpochLog:
     """The epochs that a trial has reported, in its folder: `curve.json` and `epochs/NUMBER/`. Only rank 0 writes it.
 
     Args:
-        folder: the trial's folder.
         keep: number of models to keep, including that of the last epoch.
         done: number of epochs to resume after; models of later epochs, which a crash left, are removed.
         objectives: the objectives that decide which epochs are kept.

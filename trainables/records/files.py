@@ -1,4 +1,9 @@
-"""Write and read files that are whole or absent, and recognise a full disk."""
+"""Write and read files that are whole or absent, and recognise a full disk; the permissions of a storage folder.
+
+Its files are the owner's alone, or those of the folder's group: they hold private utterances, and models and attack
+features that come from them. The process' umask is set, so that databases, logs and artifacts that libraries write have
+them too, and processes that start from here.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +13,7 @@ import hashlib
 import io
 import os
 import re
+import stat
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -59,11 +65,7 @@ def read_json(path: Path, kind: Callable[..., Read]) -> Read:
 
 
 def read_json_if_any(path: Path, kind: Callable[..., Read]) -> Read | None:
-    """Return the contents of a JSON file as `read_json` does; None if the file is missing.
-
-    Raises:
-        BrokenFile: as `read_json`.
-    """
+    """Return the contents of a JSON file as `read_json` does; None if the file is missing."""
     return read_json(path, kind) if path.exists() else None
 
 
@@ -83,7 +85,6 @@ def reading(path: Path) -> Iterator[None]:
     """Report every error of a block that parses the contents of `path` as a fault of the file.
 
     Raises:
-        BrokenFile: naming the file.
         UserError: if the machine lacks what it takes to read it.
     """
     try:
@@ -201,3 +202,38 @@ def disk_full(error: BaseException) -> str | None:
             return f"the disk is full: {found[0]}"
         seen = seen.__cause__ or seen.__context__
     return None
+
+
+_OWNER, _GROUP = 0o077, 0o007
+_SHARED = stat.S_ISGID | stat.S_IRWXG
+
+
+def own_files(folder: Path) -> None:
+    """Let this process make files below `folder` for their owner alone, or for the group of a shared folder.
+
+    Args:
+        folder: a folder of a storage folder; what is missing of it does not count.
+    """
+    there = next((one for one in (folder, *folder.absolute().parents) if one.is_dir()), folder)
+    os.umask(_GROUP if there.is_dir() and is_shared(there) else _OWNER)
+
+
+def is_shared(folder: Path) -> bool:
+    """Return True for a folder of `share`, or one below it: they have its setgid bit."""
+    return stat.S_IMODE(folder.stat().st_mode) & _SHARED == _SHARED
+
+
+def share(folder: Path) -> None:
+    """Make a folder if it is missing, and share with its group what will be made there."""
+    folder.mkdir(parents=True, exist_ok=True)
+    folder.chmod(stat.S_ISGID | 0o770)
+
+
+def unfinished_folder(parent: Path, prefix: str) -> Path:
+    """Make a folder of a new name in `parent`, with the permissions of its files.
+
+    Those of `tempfile.mkdtemp` would keep the workers of a group's other members out.
+    """
+    folder = parent / f"{prefix}{uuid.uuid4().hex[:8]}"
+    folder.mkdir()
+    return folder

@@ -73,9 +73,6 @@ def read_yaml(path: Path, loader: Any, what: str, raw: bytes | None = None) -> d
         loader: PyYAML's loader.
         what: what the mapping holds, for the error of a file without one.
         raw: the content of the file, if it has been read.
-
-    Raises:
-        UserError: with the file, and with the line if it is known.
     """
     try:
         data = yaml.load((path.read_bytes() if raw is None else raw).decode("utf-8"), loader)

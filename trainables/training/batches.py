@@ -22,9 +22,9 @@ from edp.keyed import Ids
 from edp.noise.gaussian import reproducible_key, shared_key
 from edp.sampling import Epoch, Indices, group_by_user, poisson_epoch, poisson_examples, shuffled_epoch
 from trainables.config import TrialSpec
-from trainables.features.batch import Batch
 from trainables.features.encoded_corpus import EncodedCorpus
 from trainables.features.states import has_states
+from trainables.features.token_features import Batch
 from trainables.models import JointModel
 
 

@@ -2,30 +2,44 @@
 
 Scores of heads are linear in their weights. So heads that begin at public weights have the scores of these weights,
 and private ones from zero on top. The mechanism and its accounting do not change, and a released model has one set of
-weights. `public/` in the folder of the encoded corpus keeps the weights that were learnt from text.
+weights. `public/` in the folder of the encoded corpus keeps the weights that were learnt from text, and `names.npz`.
 
-Shapes: h hidden, d width of a vector of `States`, c scores of a head, k tags, i intents.
+Scores of labels by their names are linear maps of a frozen encoder's last states, which
+`examples/pretrain_encoder.py` learns beside the encoder (`Names`). A label's name is part of the schema.
+
+Shapes: h hidden, d width of a vector of `States`, c scores of a head, k tags, i intents, x labels, e size of the learnt
+space.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from math import sqrt
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn.functional import cross_entropy, dropout
+from torch.nn.functional import cross_entropy, dropout, normalize
 
+from edp.spec import UserError
 from trainables.config import BERTSpec
 from trainables.config.keys import cache_key
-from trainables.features.batch import Batch, StateInputs
+from trainables.corpora.labels import Labels, words_of
+from trainables.features.compute_states import encoder_of, hidden_states
 from trainables.features.encoded_corpus import EncodedCorpus
-from trainables.features.name_scores import NameScores
-from trainables.features.states import CONSTANT, Moments, has_states, moments_file, state_names
+from trainables.features.states import CONSTANT, NAME_SCORES, Moments, has_states, moments_file, state_names
+from trainables.features.token_features import Batch, StateInputs, encode_utterances
 from trainables.models import JointModel, build_model
-from trainables.records.files import reading, save_tensors
+from trainables.records.files import atomic_write, reading, save_tensors
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+    from trainables.features.word_pieces import WordPieces
 
 Weights = dict[str, Tensor]
 """Of the state of `trainables.models.heads.Heads`: `slot_head.weight` and `intent_head.weight`, (C, D) each."""
@@ -67,7 +81,7 @@ def _public_weights(spec: BERTSpec, corpus: EncodedCorpus) -> Weights | None:
 
 
 def from_names(spec: BERTSpec, corpus: EncodedCorpus) -> Weights:
-    """Return heads whose scores are those of the labels' names (`trainables.features.name_scores`).
+    """Return heads whose scores are those of the labels' names (`trainables.training.public_heads`).
 
     Scores are linear in the raw state x, and x = z P⁻¹ + mean for a whitened state z, so they are linear in z as well.
     """
@@ -85,7 +99,8 @@ def from_names(spec: BERTSpec, corpus: EncodedCorpus) -> Weights:
         return weight_xh.double() @ back_hh.T, constant_x / CONSTANT
 
     if corpus.labels.has_slots:
-        last = next(number for number, name in enumerate(names) if name.endswith(f"_{_last_layer(corpus)}"))
+        layers = encoder_of(corpus.folder / "features")["architecture"]["num_hidden_layers"]
+        last = next(number for number, name in enumerate(names) if name.endswith(f"_{layers}"))
         weight_kh, constant_k = in_vectors(names[last], len(names), scores.tag_kh, scores.tag_k)
         hidden = weight_kh.shape[1]
         slots = found["slot_head.weight"]
@@ -100,12 +115,6 @@ def from_names(spec: BERTSpec, corpus: EncodedCorpus) -> Weights:
     return found
 
 
-def _last_layer(corpus: EncodedCorpus) -> int:
-    from trainables.features.compute_states import encoder_of
-
-    return int(encoder_of(corpus.folder / "features")["architecture"]["num_hidden_layers"])
-
-
 def _of_codes(weight_xd: Tensor, codes_cx: Tensor | None) -> Tensor:
     """Return the smallest weights (C, D) of scores that `codes_cx` combines to those of `weight_xd`."""
     if codes_cx is None:
@@ -113,16 +122,13 @@ def _of_codes(weight_xd: Tensor, codes_cx: Tensor | None) -> Tensor:
     return torch.linalg.lstsq(codes_cx.T.double(), weight_xd, driver="gelsd").solution.float()
 
 
-def slots_of_intents(corpus: EncodedCorpus, rows_n: np.ndarray | None = None) -> Tensor:
+def slots_of_intents(corpus: EncodedCorpus) -> Tensor:
     """Return what an intent adds to the score of B-x, (I, K): the log of how much likelier slot type x is in its text.
 
     It is log(p_ix / g_x) with the share p_ix of the intent's utterances that have x, and its mean g_x over intents. An
     utterance with the mean shares is added to each intent, so that no share is 0. Types that no text has add nothing.
-
-    Args:
-        rows_n: utterances of the text; None: all.
     """
-    rows_n = np.arange(corpus.size("schema")) if rows_n is None else rows_n
+    rows_n = np.arange(corpus.size("schema"))
     intents, types = len(corpus.labels.intents), (len(corpus.labels.tags) - 1) // 2
     intent_n = corpus.intent_ids("schema", rows_n)
     has_nx = np.zeros((len(rows_n), types))
@@ -153,9 +159,7 @@ def _kept_from_text(spec: BERTSpec, corpus: EncodedCorpus, start: Weights | None
     return found
 
 
-def from_text(
-    spec: BERTSpec, corpus: EncodedCorpus, start: Weights | None, rows_n: np.ndarray | None = None
-) -> Weights:
+def from_text(spec: BERTSpec, corpus: EncodedCorpus, start: Weights | None) -> Weights:
     """Return heads that are trained on the text of the schema, without privacy.
 
     The loss is the mean over tokens of the slots' plus the mean over utterances of the intents'. With sums over an
@@ -166,14 +170,12 @@ def from_text(
     Args:
         corpus: the corpus as `spec` reads it (`EncodedCorpus.for_model`).
         start: the weights to begin with; None: zero.
-        rows_n: utterances of the text; None: all.
     """
-    rows_n = np.arange(corpus.size("schema")) if rows_n is None else rows_n
     model = _new_heads(spec.model_copy(update={"slot_prior": 0.0}), corpus)
     if start is not None:
         model.load_state_dict(start)
-    size = len(rows_n)
-    order_n = rows_n[np.argsort(corpus.lengths("schema")[rows_n], kind="stable")]
+    size = corpus.size("schema")
+    order_n = np.argsort(corpus.lengths("schema"), kind="stable")
     batches: list[Batch] = [corpus.batch("schema", order_n[at : at + _AT_ONCE]) for at in range(0, size, _AT_ONCE)]
     tokens = sum(int(batch.lengths_b.sum()) for batch in batches)
     optimizer = torch.optim.SGD(model.parameters(), lr=_RATE, momentum=_MOMENTUM)
@@ -212,3 +214,94 @@ def begins_public(spec: object) -> bool:
     """Return True if the heads of a model begin with something public."""
     priors = isinstance(spec, BERTSpec) and (spec.name_prior or spec.schema_weight or spec.slot_prior)
     return isinstance(spec, BERTSpec) and has_states(spec) and bool(priors)
+
+
+NAMES = "names.safetensors"
+"""The file in an encoder's folder with the learnt weights of the scores of names."""
+TAG_KINDS = "OBI"
+
+
+def readable(label: str) -> str:
+    """Return a label's name as plain words: `B-fromloc.city_name` is `fromloc city name`."""
+    return " ".join(words_of(re.sub(r"^[BI]-", "", label))) or "other"
+
+
+def name_vectors(encoder: PreTrainedModel, pieces: WordPieces, names: Sequence[str]) -> Tensor:
+    """Return vectors of labels' names, (names, h): mean states of the encoder, scaled to a norm of sqrt(hidden)."""
+    distinct = list(dict.fromkeys(names))
+    training = encoder.training
+    encoder.eval()
+    batch = encode_utterances([name.split() for name in distinct], pieces)
+    vectors = hidden_states(encoder, batch, ["sentence_mean_last"])[0].cpu().clone()
+    encoder.train(training)
+    vectors = normalize(vectors, dim=1) * vectors.shape[1] ** 0.5
+    return vectors[[distinct.index(name) for name in names]]
+
+
+@dataclass(frozen=True)
+class NameScores:
+    """The scores `weight · state + bias` of tags, weight (K, H), and of intents, weight (I, H), by their names."""
+
+    tag_kh: Tensor
+    tag_k: Tensor
+    intent_ih: Tensor
+    intent_i: Tensor
+
+    def save(self, folder: Path) -> None:
+        """Write the file of an encoded corpus' folder that `load` reads."""
+        (folder / NAME_SCORES).parent.mkdir(exist_ok=True)
+        with atomic_write(folder / NAME_SCORES) as partial, partial.open("wb") as file:
+            np.savez(file, **{name: value.numpy() for name, value in vars(self).items()})
+
+    @classmethod
+    def load(cls, folder: Path) -> NameScores:
+        """Read the file that `save` wrote."""
+        with reading(folder / NAME_SCORES), np.load(folder / NAME_SCORES) as saved:
+            return cls(*(torch.from_numpy(saved[name]) for name in ("tag_kh", "tag_k", "intent_ih", "intent_i")))
+
+
+def name_scores(encoder: PreTrainedModel, pieces: WordPieces, learnt: Path, labels: Labels) -> NameScores:
+    """Return the scores of a corpus' labels.
+
+    Args:
+        encoder: the frozen encoder, which also reads the names.
+        learnt: the file `NAMES` of its folder.
+    """
+    from safetensors.torch import load_file
+
+    with reading(learnt):
+        saved = load_file(learnt)
+
+    def bilinear(kind: str, vector_xh: Tensor) -> tuple[Tensor, Tensor]:
+        name_xe = vector_xh @ saved[f"{kind}.name.weight"].T / sqrt(len(saved[f"{kind}.name.weight"]))
+        return name_xe @ saved[f"{kind}.state.weight"], name_xe @ saved[f"{kind}.state.bias"]
+
+    hidden = saved["kinds.weight"].shape[1]
+    vector_kh = torch.zeros(len(labels.tags), hidden)
+    if labels.has_slots:
+        vector_kh[1:] = name_vectors(encoder, pieces, [readable(tag) for tag in labels.tags[1:]])
+    kind_k = torch.tensor([TAG_KINDS.index(tag[0]) for tag in labels.tags])
+    tag_kh, tag_k = bilinear("tag_names", vector_kh)
+    intents = name_vectors(encoder, pieces, [readable(intent) for intent in labels.intents])
+    return NameScores(
+        tag_kh + saved["kinds.weight"][kind_k],
+        tag_k + saved["kinds.bias"][kind_k],
+        *bilinear("intent_names", intents if labels.has_intents else torch.zeros(1, hidden)),
+    )
+
+
+def learnt_names(model: BERTSpec) -> Path:
+    """Return the file with the encoder's learnt scores of names.
+
+    Raises:
+        UserError: if its folder has none, or as `available_encoder`.
+    """
+    from trainables.features.pretrained import available_encoder
+
+    file = available_encoder(model).folder / NAMES
+    if not file.is_file():
+        raise UserError(
+            f"model.name_prior = {model.name_prior:g}: {model.pretrained} has learnt no scores of names; allowed: 0, "
+            "or an encoder of examples/pretrain_encoder.py, with --objective supervised"
+        )
+    return file

@@ -161,8 +161,6 @@ def gather_evidence(
     """Return all that attackers may know of a model.
 
     Args:
-        seen: the arrays that `score_target` returned.
-        references: the files of the reference models.
         shadow: the file of the attack that was fitted to the shadow of the public corpus.
         same_corpus: the file of the shadow of the same corpus.
 

@@ -18,9 +18,8 @@ from edp.per_example import record_per_example
 from edp.sampling import Epoch, Indices, group_by_user, shuffled_epoch
 from trainables.config import TrialSpec
 from trainables.corpora.labels import Labels
-from trainables.features.batch import Batch
 from trainables.features.encoded_corpus import EncodedCorpus
-from trainables.features.token_features import Features, encode_utterances
+from trainables.features.token_features import Batch, Features, encode_utterances
 from trainables.models import JointModel
 from trainables.training.batches import dropout_keys
 
@@ -57,7 +56,7 @@ def layer_scales(
         if spec.edp.alpha == "public":
             batch = synthetic_batch(corpus.features(), corpus.labels).to(device)
             torch.manual_seed(0)
-            return public_alpha(gradient_layer_norms(model, model.loss(batch).mean())), None
+            return public_alpha(gradient_layer_norms(model, model(batch).mean())), None
         if spec.edp.alpha == "private":
             write_ahead(ledger.model_copy(update={"alpha_release": AlphaRelease(z=PRIVATE_ALPHA_Z)}))
             norms = _private_norms(model, corpus, spec, device, key)
@@ -101,7 +100,7 @@ def _private_norms(
         batch = replace(corpus.batch("train", indices), key_b=key_b).to(device)
         weight_b = torch.tensor([1 / len(votes[v]) for v in vote_b], device=device)
         with recorder.examples(torch.from_numpy(vote_b), len(votes)):
-            loss_b = model.loss(batch)
+            loss_b = model(batch)
         (loss_b * weight_b).sum().backward()
         norms[first : first + len(votes)] = recorder.squared_norms().sqrt()
         recorder.clear()

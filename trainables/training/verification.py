@@ -88,15 +88,14 @@ def verify(spec: TrialSpec, splits: Splits, read: Read, folder: Path, progress: 
     Args:
         splits: the utterances. Those of train that are left out come from here.
         folder: an empty folder for the files and the encoded corpora.
-        progress: called with the number of parts done, and of all.
 
     Raises:
         trainables.records.job.TrialFailed: if the model cannot be trained with these settings.
     """
     total = 2 * PAIRS + 2
     whole = _corpus(spec, splits, read, folder / "whole")
-    found = _noise(spec, whole)
-    violations, declared, done = list(found.violations), found.mechanism.sensitivity(), 1
+    violations, std, mechanism = _noise(spec, whole)
+    N, declared, done = mechanism.N, mechanism.sensitivity(), 1
     progress(done, total)
     measured, steps = 0.0, 0
 
@@ -107,13 +106,13 @@ def verify(spec: TrialSpec, splits: Splits, read: Read, folder: Path, progress: 
                 steps += 1
                 if one.units == 1:
                     measured = max(measured, one.moved * spec.edp.C / one.clip)
-                violations.extend(_too_far(one, spec, who, found.mechanism.N))
+                violations.extend(_too_far(one, spec, who, N))
         except HookUsageError as error:
             violations.append(Violation("all", str(error)))
         done += 1
         progress(done, total)
 
-    if found.mechanism.alpha != "paper":  # its scales are read off the gradient, and would differ between the two
+    if mechanism.alpha != "paper":  # its scales are read off the gradient, and would differ between the two
         for number, unit in enumerate(_units(spec, splits, whole)):
             without, blanks = _without(spec, splits, unit)
             other = _corpus(spec, without, read, folder / f"without-{number}")
@@ -127,8 +126,7 @@ def verify(spec: TrialSpec, splits: Splits, read: Read, folder: Path, progress: 
         pair = Neighbour(whole, everybody), Neighbour(whole, everybody)
         compare(_some(differences(_long(spec), *pair, loud=LOUD)), "all units of a step together")
     unique = list({one.parameter: one for one in violations}.values())
-    N = found.mechanism.N
-    return Verified(unique, declared / N, measured / N, found.mechanism.noise_std(), found.std, steps)
+    return Verified(unique, declared / N, measured / N, mechanism.noise_std(), std, steps)
 
 
 def _long(spec: TrialSpec) -> TrialSpec:
@@ -209,17 +207,8 @@ def _too_far(one: Difference, spec: TrialSpec, who: str, micro_batches: int) -> 
                                f"{one.charged / micro_batches:.4g}")  # fmt: skip
 
 
-@dataclass(frozen=True)
-class _Noise:
-    """The noise of a step, and what is wrong with it."""
-
-    violations: list[Violation]
-    std: float
-    mechanism: Mechanism
-
-
-def _noise(spec: TrialSpec, corpus: EncodedCorpus) -> _Noise:
-    """Measure the noise of three steps with secret keys, two of them of one run."""
+def _noise(spec: TrialSpec, corpus: EncodedCorpus) -> tuple[list[Violation], float, Mechanism]:
+    """Return what is wrong with the noise of three steps with secret keys, two of one run; its std; its mechanism."""
     device = pick_device(spec.training)
     base = new_model(spec, corpus, device)
     before = {name: x.clone() for name, x in base.state_dict().items()}
@@ -251,7 +240,7 @@ def _noise(spec: TrialSpec, corpus: EncodedCorpus) -> _Noise:
         }
     flat = [torch.cat(list(x.values())) for x in found]
     violations = [*_of_noise(hook.mechanism, found, flat), *(Violation(*one) for one in sorted(wrong.items()))]
-    return _Noise(violations, float(flat[0].square().mean().sqrt()), hook.mechanism)
+    return violations, float(flat[0].square().mean().sqrt()), hook.mechanism
 
 
 def _of_noise(mechanism: Mechanism, found: list[dict[str, Tensor]], flat: list[Tensor]) -> Iterable[Violation]:

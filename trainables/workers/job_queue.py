@@ -78,8 +78,6 @@ class JobQueue:
         self._patience_s = patience_s
         self._beats: dict[int, tuple[float, str]] = {}  # time and place of each rank's last sign of life
         self._reported: dict[int, float] = {}  # seconds of silence at which a reported rank is reported again
-        self._ended_before = 0  # jobs that had ended when the current group began
-        self._memory: dict[int, tuple[int, int]] = {}  # bytes of each rank after its first job, and at its last beat
         self._jobs: list[tuple[str, TrialJob]] = []
         self._ended = 0  # jobs end in their order, so this is also the index of the first job that has not ended
         self._cursor: dict[int, int] = {}  # index of the job that each rank takes next
@@ -131,17 +129,11 @@ class JobQueue:
                 self._changed.notify_all()
             return job_id, job
 
-    async def beat(self, rank: int, generation: int, place: str, memory: int = 0) -> bool:
-        """Record a worker's sign of life; return True while its group is the current one.
-
-        Args:
-            memory: bytes that its process shares with no file.
-        """
+    async def beat(self, rank: int, generation: int, place: str) -> bool:
+        """Record a worker's sign of life; return True while its group is the current one."""
         if generation != self._generation or self._closed is not None:
             return False
         self._beats[rank] = time.monotonic(), place
-        if self._ended > self._ended_before:
-            self._memory[rank] = self._memory.get(rank, (memory,))[0], memory
         if self._reported.pop(rank, None) is not None:
             await self._notice(f"worker {rank} gives signs of life again")
         return True
@@ -149,10 +141,6 @@ class JobQueue:
     async def is_served(self) -> bool:
         """Return True if workers of the current group have given a sign of life."""
         return bool(self._beats)
-
-    async def grown(self) -> int:
-        """Return by how many bytes a worker of the current group has grown since its first job, at most."""
-        return max((latest - first for first, latest in self._memory.values()), default=0)
 
     async def post(self, job_id: str, generation: int, message: Message) -> None:
         """Record rank 0's last message about a job, which ends it."""
@@ -201,8 +189,7 @@ class JobQueue:
             reason, self._note = death.reason if death.process else self._note or death.reason, ""
             handed = self._in_flight()
             self._generation += 1
-            self._cursor, self._beats, self._reported, self._memory = {}, {}, {}, {}
-            self._ended_before = self._ended
+            self._cursor, self._beats, self._reported = {}, {}, {}
             self._idle_deaths = 0 if handed else self._idle_deaths + 1
             if self._stop is not None or self._idle_deaths > RETRIES:
                 self._end_all(reason)

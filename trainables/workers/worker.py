@@ -27,11 +27,10 @@ from trainables.measure.measuring import (
     valid_metrics,
 )
 from trainables.records.epochs import AUDIT, AUDIT_SCORES, EpochLog, read_ledger, write_ledger, write_model
-from trainables.records.files import atomic_write
+from trainables.records.files import atomic_write, own_files
 from trainables.records.job import EpochResult, Report, Stop, TrialFailed, TrialJob, TrialLeft, TrialResult
 from trainables.records.journal import append_discarded
 from trainables.records.pareto import Metrics, on_validation
-from trainables.records.permissions import own_files
 from trainables.training.checkpoint import Checkpoint, load_checkpoint, restored_ledger, save_checkpoint
 from trainables.training.process import new_model, own_memory, pick_device
 from trainables.training.trainer import Trainer
@@ -174,11 +173,7 @@ def _cost(job: TrialJob, started: float, device: torch.device) -> Metrics:
 
 
 def _read_audit(trainer: Trainer, job: TrialJob, group: Any) -> Metrics:
-    """Return the metrics of a training's own audit, on rank 0, which writes it beside the ledger; else {}.
-
-    Raises:
-        TrialFailed: on every rank, if the noise was not the ledger's.
-    """
+    """Return the metrics of a training's own audit, on rank 0, which writes it beside the ledger; else {}."""
     found: dict[str, Any] = {}
     if dist.get_rank() == 0 and trainer.hook is not None:
         if trainer.audit is None:

@@ -20,8 +20,7 @@ from trainables.corpora import is_generated, load_corpus
 from trainables.corpora.labels import labels_of
 from trainables.corpora.types import UNKNOWN, Splits
 from trainables.features.embeddings import WordVectors
-from trainables.features.encoded_corpus import EncodedCorpus
-from trainables.features.encoding import encode
+from trainables.features.encoded_corpus import EncodedCorpus, encode
 from trainables.records.job import TrialError, TrialFailed
 from trainables.training.process import alone
 from trainables.training.verification import verify

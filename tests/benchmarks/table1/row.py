@@ -39,8 +39,8 @@ from tests.benchmarks.table1.points import (
     names_of,
     paper_entries,
 )
-from trainables.features.name_scores import NAMES
 from trainables.records.files import read_json_if_any
+from trainables.training.public_heads import NAMES
 from trainables.training.references import Kind
 
 Part = Callable[["Run", Progress], tuple[list[Entry], list[Note]]]

@@ -13,7 +13,7 @@ from tests.support import writers
 from trainables.corpora import generate
 from trainables.corpora.schema import find_schema
 from trainables.corpora.schema_text import make_text, marked
-from trainables.corpora.text_overlap import text_overlap
+from trainables.corpora.splits import text_overlap
 
 CORPUS = generate("video", 300, seed=5)
 

@@ -15,7 +15,7 @@ from sweeps.config.recipe import Recipe
 from tests.conftest import Command
 from tests.support import writers
 from trainables.corpora import generate, load_corpus
-from trainables.corpora.labels import task_of
+from trainables.corpora.labels import labels_of
 from trainables.corpora.types import Splits
 
 MINE = generate("health", 400, seed=5)
@@ -70,7 +70,7 @@ def test_the_recipe_that_it_writes_is_of_the_corpus_task_and_size(
     assert (recipe.edp.epsilon, recipe.edp.delta, recipe.search.plan, recipe.search.trials) == (3, 1e-3, "proxy", 5)
     assert recipe.corpus.path == str(corpus)
     assert recipe.search.proxy is not None
-    assert task_of(load_corpus(recipe.search.proxy)) == task, "else the search is refused"
+    assert labels_of(load_corpus(recipe.search.proxy)).task == task, "else the search is refused"
     assert not Path("runs").exists()
     code, _, err = command(*words)
     assert (code, err) == (2, "edp-sweep: --write-recipe = 'r.yaml': it exists; allowed: a new file\n")

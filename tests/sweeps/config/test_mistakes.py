@@ -77,7 +77,6 @@ def test_the_line_names_the_setting_as_it_was_written(setting: str, says: str) -
         (["shadow.corpus={name: mine, path: /not/there}"], "shadow.corpus.path = /not/there: there is no such"),
         (["corpus.path=/not/there"], "corpus.path = /not/there"),
         (["model.embeddings={corpus: {name: wether}}"], "model.embeddings.corpus.name = wether is unknown"),
-        (["model.embeddings={path: /not/there.vec}"], "model.embeddings.path = /not/there.vec is missing"),
         (["shadow.corpus.utterances=1e12"], "shadow.corpus.utterances = 1000000000000: they are held in memory"),
     ],
 )

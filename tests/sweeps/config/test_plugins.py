@@ -15,7 +15,7 @@ from tests.conftest import TINY_RECIPE, Command
 from tests.support.plugin_package import installed
 from trainables.config import CorpusSpec
 from trainables.corpora import corpus_digest, load_corpus
-from trainables.corpora.readers import read_corpus
+from trainables.corpora.formats import read_corpus
 from trainables.measure.attacks import Evidence, every_attack
 
 SOURCE = """

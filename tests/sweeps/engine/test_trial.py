@@ -19,9 +19,8 @@ from sweeps.engine.trials import _tuner
 from sweeps.store.prepared import locate
 from tests.support import studies
 from trainables.records.job import EpochResult, Stop, TrialJob, TrialResult
-from trainables.workers.client import GroupSpec
+from trainables.workers.client import GroupSpec, Leases
 from trainables.workers.job_queue import JobQueue, StopSignal, colocated_actor
-from trainables.workers.leases import Leases
 
 EPOCHS = 3
 FIGURES = studies.METRICS | {"epoch_seconds": 0.0, "train_loss": 1.0, "epsilon_executed": 1.0}

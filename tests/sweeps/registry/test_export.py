@@ -31,10 +31,9 @@ from tests.support.registering import METRICS, MODELS, PUBLIC, Kept, frozen, tri
 from trainables.config import BERTSpec, HeadSpec, ModelSpec
 from trainables.corpora import load_corpus
 from trainables.corpora.types import split_blanks
-from trainables.features.batch import PieceInputs
-from trainables.features.encoding import encode
+from trainables.features.encoded_corpus import encode
 from trainables.features.pretrained import hub_name
-from trainables.features.token_features import encode_utterances
+from trainables.features.token_features import PieceInputs, encode_utterances
 from trainables.measure.measuring import contents
 from trainables.models import build_model
 from trainables.models.released import ReleasedModel, load_model, write_model

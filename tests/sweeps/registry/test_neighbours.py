@@ -31,7 +31,7 @@ from trainables.config import CorpusSpec, ModelSpec, ShadowSpec, TrialSpec
 from trainables.corpora import generate, load_corpus
 from trainables.corpora.labels import Labels
 from trainables.corpora.types import Utterance
-from trainables.features.encoding import encode
+from trainables.features.encoded_corpus import encode
 from trainables.records.job import TrialJob
 from trainables.training.process import alone
 from trainables.workers.worker import run_trial

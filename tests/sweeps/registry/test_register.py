@@ -23,7 +23,7 @@ from tests.support.registering import Kept
 from trainables.corpora.types import split_blanks
 from trainables.features.compute_states import encoder_of
 from trainables.features.pretrained import pretrained_encoder
-from trainables.measure.ser import slots_of
+from trainables.measure.predictions import slots_of
 from trainables.models.released import _pieces
 
 UTTERANCES = ["call my mother tomorrow", "Zyxwv unheard-of wörds", "remind me", "pay 10\u00a0000 now", "\u00a0"]

@@ -28,7 +28,7 @@ from sweeps.store.records import Point, TrialRecord
 from sweeps.store.sweep import Sweep
 from tests.conftest import Command
 from tests.support.synthetic import sweep_of
-from trainables.measure.ser import ser_interval
+from trainables.measure.predictions import ser_interval
 from trainables.records.pareto import Metrics
 
 TRUE, SEEDS = 0.3, 3

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from trainables.records.permissions import is_shared
+from trainables.records.files import is_shared
 
 MAKE = """
 import os, sys
@@ -22,7 +22,7 @@ from sweeps.store.sweep import Sweep
 from sweeps.tracking.tracker import Tracker
 from trainables.config import BERTSpec, CorpusSpec
 from trainables.corpora import generate, split_corpus
-from trainables.features.encoding import encode
+from trainables.features.encoded_corpus import encode
 from trainables.features.word_pieces import WordPieces
 if sys.argv[3:]:
     share_storage(storage)

@@ -70,18 +70,19 @@ def shown(default: Any) -> Any:
 
 def test_the_kind_of_a_model_stays_in_its_identity() -> None:
     models = [
-        {"kind": "clc", "embeddings": {"path": "x"}, "layers": 3},
+        {"kind": "clc", "embeddings": {"corpus": {"name": "x"}}, "layers": 3},
         {"kind": "bert", "vocabulary": {"name": "x"}, "layers": 3},
     ]
     clc, bert = (identity(spec.model_validate(one)) for spec, one in zip((CLCSpec, BERTSpec), models, strict=True))
-    assert clc == {"kind": "clc", "embeddings": {"path": "x"}, "layers": 3}
+    assert clc == {"kind": "clc", "embeddings": {"corpus": {"name": "x"}}, "layers": 3}
     assert bert == {"kind": "bert", "vocabulary": {"name": "x"}, "layers": 3}
 
 
 def test_what_is_left_out_leaves_no_trace() -> None:
     assert identity(TrainingSpec(workers=2, seed=1), {"workers"}) == {"seed": 1}
-    model = CLCSpec.model_validate({"embeddings": {"path": "x", "epochs": 3}, "head": {"bio": True}})
-    assert identity(model, {"head.bio", "embeddings.epochs"}) == {"kind": "clc", "embeddings": {"path": "x"}}
+    model = CLCSpec.model_validate({"embeddings": {"corpus": {"name": "x"}, "epochs": 3}, "head": {"bio": True}})
+    kept = {"kind": "clc", "embeddings": {"corpus": {"name": "x"}}}
+    assert identity(model, {"head.bio", "embeddings.epochs"}) == kept
 
 
 def test_an_empty_spec_is_told_from_none() -> None:

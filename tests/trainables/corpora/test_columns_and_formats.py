@@ -14,7 +14,7 @@ import pytest
 from edp.spec import UserError
 from trainables.config import ColumnsSpec
 from trainables.corpora import Utterance, read_corpus
-from trainables.corpora.readers import read_records
+from trainables.corpora.formats import read_records
 
 NUMBERED = """# global.columns = ID FORM UPOS NER
 # text = x
@@ -98,13 +98,10 @@ FOREIGN: dict[str, tuple[bytes, str]] = {
     "mine.csv": (workbook(), "a workbook of Excel"),
     "mine.tsv": (b"\xff\xfet\0e\0", "text in UTF-16; allowed: the file saved as UTF-8"),
     "old.xls": (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "a workbook of Excel"),
-    "mine.avro": (b"Obj\x01\x04", "a file of Avro"),
-    "mine.orc": (b"ORC\n\x0b", "a file of ORC"),
-    "mine.parquet": (b"ORC\n\x0b", "a file of ORC"),
+    "mine.avro": (b"Obj\x01\x04", "a table of another kind; allowed: a table in CSV or Parquet"),
+    "mine.parquet": (b"ORC\n\x0b", "a table of another kind"),
     "mine.arrow": (b"ARROW1\0\0", "an Arrow file (Feather), not a stream"),
-    "mine.db": (b"SQLite format 3\0", "a database of SQLite"),
-    "mine.h5": (b"\x89HDF\r\n", "a file of HDF5"),
-    "mine.npy": (b"\x93NUMPY\x01", "an array of NumPy"),
+    "mine.db": (b"SQLite format 3\0", "a table of another kind"),
     "mine.pkl": (b"\x80\x04\x95", "a pickle, which may run code when it is read"),
     "mine.conll": (gzip.compress(b"a O"), "packed with gzip; allowed: the unpacked file, or JSON lines"),
     "mine.csv.bz2": (bz2.compress(b"a,b"), "packed; allowed: the unpacked files"),
@@ -113,11 +110,13 @@ FOREIGN: dict[str, tuple[bytes, str]] = {
     "list.json": (b'[{"tokens": ["a"]}]', "one list of JSON"),
     "en-US.json": (b'{"interactionModel": {}}', "an interaction model of Alexa; allowed: corpus.schema"),
     "nlu.json": (b'{"rasa_nlu_data": {}}', "training data of Rasa 1; allowed: nlu.yml, by rasa data convert nlu"),
-    "luis.json": (b'{\n"luis_schema_version": "7.0.0"}', "an application of LUIS"),
     "data_full.json": (b'{"oos_val": []}', "CLINC150 as published; allowed: edp-sweep data fetch clinc150"),
-    "doccano.jsonl": (b'{"text": "to rome", "label": [[3, 7, "city"]]}', "an export of doccano"),
-    "prodigy.jsonl": (b'{"text": "to rome", "spans": [{"start": 3}]}', "an export of Prodigy"),
-    "studio.json": (b'[{"from_name": "label"}]', "an export of Label Studio"),
+    "doccano.jsonl": (
+        b'{"text": "to rome", "label": [[3, 7, "city"]]}',
+        "an export with offsets, as of doccano",
+    ),
+    "prodigy.jsonl": (b'{"text": "to rome", "spans": [{"start": 3}]}', "an export with offsets"),
+    "studio.json": (b'[{"from_name": "label"}]', "an export with offsets"),
 }
 
 

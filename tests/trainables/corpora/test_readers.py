@@ -15,8 +15,7 @@ from tests.support.permissions import unreadable
 from tests.support.writers import AWKWARD, CORPUS
 from trainables.config import CorpusSpec
 from trainables.corpora import Utterance, check_corpus, corpus_digest, read_corpus
-from trainables.corpora.formats import detect_format
-from trainables.corpora.readers import read_records
+from trainables.corpora.formats import detect_format, read_records
 
 
 @pytest.mark.parametrize("explicit", [True, False], ids=["explicit", "auto"])
@@ -91,7 +90,10 @@ JSON_LINES = {
     "JSON nested deep": ("[" * 200_000 + "\n", "c.jsonl, line 1: not"),
     "not an object": ("\n[1]\n", "c.jsonl, line 2: not an object"),
     "a missing key": (OK_JSON + '{"tokens": ["a"], "intent": "i"}', "c.jsonl, line 2: the key tags is missing"),
-    "a key twice": (OK_JSON[:-2] + ', "intent": "j"}', "c.jsonl, line 1: the key intent occurs twice"),
+    "a key twice": (
+        OK_JSON[:-2] + ', "intent": "j"}',
+        "line 1: not an utterance: the key intent occurs twice",
+    ),
     "tokens as text": (row(tokens="a"), "c.jsonl, line 1: tokens must be a list of strings"),
     "a token of two words": (row(tokens=["new york"]), "c.jsonl, line 1: tokens holds 'new york'"),
     "half a character": (row(tokens=["\ud800"]), "c.jsonl, line 1: tokens holds"),

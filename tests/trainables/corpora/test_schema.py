@@ -16,10 +16,10 @@ from tests.support.tiny import spec
 from tests.support.toy import BERT, CLC, encoded, utterance
 from trainables.config import CanariesSpec, CorpusSpec, ModelSpec
 from trainables.corpora import GENERATED, SCHEMAS, corpus_digest, generate, load_corpus
-from trainables.corpora.labels import FEW, LabelCounts, Labels, Task, labels_of, task_of
+from trainables.corpora.labels import FEW, LabelCounts, Labels, Task, labels_of
 from trainables.corpora.schema import bound_by, read_schema, schema_of, skeleton
 from trainables.corpora.types import UNKNOWN, LabelNames, Splits
-from trainables.features.encoding import encode
+from trainables.features.encoded_corpus import encode
 from trainables.measure.attacks.canary import make_canaries
 from trainables.measure.attacks.shadow import fit_attack, save_attack
 from trainables.measure.predictions import Predictions, _outcomes, members_and_others, utility_metrics
@@ -170,7 +170,7 @@ def test_utterances_with_unknown_intents_are_neither_members_nor_strangers(model
 )
 def test_a_schema_without_intents_or_slots_ignores_those_of_the_corpus(schema: LabelNames, task: Task) -> None:
     bound = bound_by(SPLITS, schema, "x")
-    assert task_of(bound) == task
+    assert labels_of(bound).task == task
     if task == "slots":
         assert len(bound.train) == len(TRAIN), "no intent leaves an utterance out"
         assert {one.intent for one in bound.utterances} == {""}

@@ -82,7 +82,7 @@ def test_the_files_of_other_tools_are_corpora_if_the_format_says_so(tmp_path: Pa
         ("corpus: {name: atis}", {}, r"mine\.yaml: corpus: unknown key; allowed: intents, slots"),
         (None, {"split": "published"}, "has no published split"),
         (None, {"utterances": 5000}, r"corpus\.utterances = 5000: mine-text has \d+; allowed: at most that many"),
-        (None, {"columns": {"text": "a"}}, "format schema has none; allowed with csv, parquet, datasets"),
+        (None, {"columns": {"text": "a"}}, "format schema has none; allowed with conll, csv, parquet"),
         (None, {"path": "clinc150", "format": "schema"}, "the schema has no samples to make text of"),
         (None, {"path": "nothing", "format": "schema"}, r"corpus\.path = nothing: there is no such file"),
     ],

@@ -11,7 +11,7 @@ import pytest
 
 from edp.spec import UserError
 from trainables.corpora import schema_imports
-from trainables.corpora.imports.alexa import built_in_values
+from trainables.corpora.assistants import built_in_values
 from trainables.corpora.schema import ReadSchema, Schema, find_schema
 from trainables.corpora.schema_text import make_text
 

@@ -127,7 +127,7 @@ def test_columns_of_any_name_are_read_where_the_spec_says_which(tmp_path: Path) 
         read_corpus(tmp_path, "csv", ColumnsSpec(tags="bio"))
     with pytest.raises(UserError, match=r"corpus\.columns\.tags = what: that is the column of intent; it has 'said'"):
         read_corpus(tmp_path, "csv", ColumnsSpec(text="said", intent="what", tags="what"))
-    with pytest.raises(UserError, match=r"corpus\.columns: format jsonl has none; allowed with csv, parquet, datasets"):
+    with pytest.raises(UserError, match=r"corpus\.columns: format jsonl has none; allowed with conll, csv, parquet"):
         read_corpus(writers.jsonl(AWKWARD, tmp_path / "other"), "jsonl", ColumnsSpec(text="said"))
     assert CorpusSpec.model_validate(spec.model_dump()) == spec
 
@@ -221,5 +221,5 @@ def test_tabs_mean_that_nothing_is_quoted_unless_the_header_is(tmp_path: Path) -
         read_corpus(path, "auto")
     assert read_corpus(path, "auto", None, "quoted")[1].tokens == ("say", '"stop"', "now")
     assert read_corpus(path, "auto", None, "plain")[1].tokens == ('"say', '""stop""', 'now"')
-    with pytest.raises(UserError, match=r"corpus\.quoting = plain: format jsonl has none; allowed with csv, nlu_eval"):
+    with pytest.raises(UserError, match=r"corpus\.quoting = plain: format jsonl has none; allowed with nlu_eval, csv"):
         read_corpus(writers.jsonl(AWKWARD, tmp_path / "other"), "jsonl", None, "plain")

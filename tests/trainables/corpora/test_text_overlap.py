@@ -7,8 +7,7 @@ from itertools import combinations
 
 from tests.support.toy import utterance
 from trainables.corpora import Utterance, generate
-from trainables.corpora.splits import folded
-from trainables.corpora.text_overlap import TextOverlap, near_copies, text_overlap
+from trainables.corpora.splits import TextOverlap, folded, near_copies, text_overlap
 
 
 def literal(text: list[Utterance], corpus: list[Utterance]) -> TextOverlap:

@@ -13,7 +13,7 @@ from edp.spec import UserError
 from tests.support.toy import CLC, features
 from trainables.config import CanariesSpec, CorpusSpec
 from trainables.corpora import Utterance, check_corpus, generate, load_corpus, read_corpus
-from trainables.features.encoding import encode
+from trainables.features.encoded_corpus import encode
 from trainables.measure.attacks.canary import SIBLINGS, make_canaries, plant
 
 SECRET = "Ada-Lovelace-17"

@@ -11,7 +11,7 @@ from tests.support.encoder_folders import FROZEN_KINDS, make_encoder, make_froze
 from tests.support.frozen_heads import PRIVATE, model_spec
 from trainables.config import CorpusSpec
 from trainables.corpora import load_corpus
-from trainables.features.encoding import encode
+from trainables.features.encoded_corpus import encode
 
 
 @pytest.fixture(scope="package")

@@ -13,10 +13,9 @@ from tests.support.encoder_folders import FROZEN_KINDS, UTTERANCES, frozen_spec
 from tests.support.models import built
 from tests.support.toy import BERT
 from trainables.config import BERTSpec
-from trainables.features.batch import PieceInputs
 from trainables.features.compute_states import encoder_digest, hidden_states, load_frozen
 from trainables.features.pretrained import check_pretrained, pretrained_pieces
-from trainables.features.token_features import encode_utterances
+from trainables.features.token_features import PieceInputs, encode_utterances
 
 
 def lowered(folder: Path, place: Path) -> Path:

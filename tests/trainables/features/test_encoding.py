@@ -14,10 +14,16 @@ from tests.support.toy import BERT, CLC, PUBLIC_TOKENS, SPLITS, TRAIN, encoded, 
 from trainables.config import CLCSpec, CorpusSpec, EmbeddingsSpec, ModelSpec
 from trainables.corpora.labels import Labels
 from trainables.corpora.types import Splits
-from trainables.features.batch import Batch, PieceInputs, WordInputs
-from trainables.features.encoded_corpus import EncodedCorpus
-from trainables.features.encoding import encode
-from trainables.features.token_features import char_ids, encode_utterances, features_for, load_features
+from trainables.features.encoded_corpus import EncodedCorpus, encode
+from trainables.features.token_features import (
+    Batch,
+    PieceInputs,
+    WordInputs,
+    char_ids,
+    encode_utterances,
+    features_for,
+    load_features,
+)
 from trainables.features.word_pieces import MAX_PIECES, WordPieces
 
 MODELS = pytest.mark.parametrize("model", [CLC, BERT], ids=["clc", "bert"])
@@ -146,7 +152,7 @@ def test_a_half_written_folder_is_no_corpus(tmp_path: Path, monkeypatch: pytest.
         raise OSError("disk full")
 
     with monkeypatch.context() as patched:
-        patched.setattr("trainables.features.encoding.make_table", fail)
+        patched.setattr("trainables.features.encoded_corpus.make_table", fail)
         with pytest.raises(OSError, match="disk full"):
             encoded(CLC, tmp_path, Splits(TRAIN[:1], TRAIN[:1], TRAIN[:1]))
     assert EncodedCorpus.open(first.folder).size("train") == 5, "the old one still stands"
@@ -183,12 +189,7 @@ def test_a_corpus_that_cannot_be_encoded_is_refused(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_the_spec_says_where_word_vectors_come_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "public.vec"
-    path.write_text("2 3\na 1 2 3\nb 3 2 0\n")
-    from_file = features_for(CLCSpec(embeddings=EmbeddingsSpec(path=str(path)), embedding_size=3))
-    assert from_file.size == 3
-
+def test_the_spec_says_where_word_vectors_come_from(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[tuple[str, str]] = []
 
     def load_corpus(spec: CorpusSpec, field: str) -> Splits:

@@ -24,11 +24,10 @@ from tests.support.encoder_folders import FROZEN_KINDS, KINDS, TEXTS, UTTERANCES
 from tests.support.models import built
 from tests.support.toy import BERT
 from trainables.config import BERTSpec
-from trainables.features.batch import PieceInputs
 from trainables.features.compute_states import encoder_digest, frozen_encoder, hidden_states, load_frozen, take_encoder
 from trainables.features.encoder import config_from_json, fills_gaps
 from trainables.features.pretrained import check_pretrained, pretrained_encoder, pretrained_pieces
-from trainables.features.token_features import encode_utterances
+from trainables.features.token_features import PieceInputs, encode_utterances
 from trainables.models.bert import BERT as Trained
 
 DECODERS = [kind for kind in FROZEN_KINDS if kind != "t5"]

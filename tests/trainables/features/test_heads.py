@@ -17,7 +17,6 @@ from tests.support.encoder_folders import make_encoder
 from tests.support.frozen_heads import PRIVATE, model_spec, trial_spec
 from tests.support.workers import run_workers
 from trainables.config import BERTSpec, HeadSpec
-from trainables.features.batch import StateInputs
 from trainables.features.compute_states import (
     NewStates,
     encoder_digest,
@@ -28,7 +27,7 @@ from trainables.features.compute_states import (
 )
 from trainables.features.encoded_corpus import EncodedCorpus
 from trainables.features.pretrained import pretrained_encoder
-from trainables.features.token_features import encode_utterances
+from trainables.features.token_features import StateInputs, encode_utterances
 from trainables.models import JointModel, build_model
 from trainables.records.job import TrialFailed, TrialJob, TrialResult
 from trainables.workers.worker import run_trial

@@ -16,8 +16,7 @@ from tests.conftest import Command
 from tests.support.toy import BERT, SPLITS
 from trainables.config import BERTSpec
 from trainables.features import pretrained
-from trainables.features.batch import PieceInputs
-from trainables.features.encoding import encode
+from trainables.features.encoded_corpus import encode
 from trainables.features.pretrained import (
     MINILM,
     PACKAGE,
@@ -28,7 +27,7 @@ from trainables.features.pretrained import (
     pretrained_encoder,
     pretrained_pieces,
 )
-from trainables.features.token_features import encode_utterances
+from trainables.features.token_features import PieceInputs, encode_utterances
 from trainables.models import build_model
 from trainables.models.bert import BERT as Encoder
 

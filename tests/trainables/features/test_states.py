@@ -14,7 +14,6 @@ from edp.spec import UserError
 from tests.support.encoder_folders import FROZEN_KINDS, frozen_spec, make_encoder, make_frozen, tiny_config
 from tests.support.frozen_heads import PUBLIC, model_spec
 from trainables.corpora import Splits, generate, load_corpus
-from trainables.features.batch import PieceInputs, StateInputs
 from trainables.features.compute_states import (
     alike,
     all_state_names,
@@ -23,10 +22,9 @@ from trainables.features.compute_states import (
     load_frozen,
     write_states,
 )
-from trainables.features.encoded_corpus import EncodedCorpus
-from trainables.features.encoding import encode
+from trainables.features.encoded_corpus import EncodedCorpus, encode
 from trainables.features.states import CONSTANT, Moments, moments_file
-from trainables.features.token_features import encode_utterances
+from trainables.features.token_features import PieceInputs, StateInputs, encode_utterances
 
 
 def test_kept_states_are_the_encoders_own_in_half_precision(folder: Path, encoder_folder: Path) -> None:

@@ -12,8 +12,7 @@ from tests.conftest import Command
 from tests.support.encoder_folders import make_encoder
 from tests.support.tiny import spec
 from trainables.corpora import Utterance
-from trainables.features.unknown_words import Readable, readable
-from trainables.features.word_pieces import WordPieces
+from trainables.features.word_pieces import Readable, WordPieces, readable
 
 THAI = "text,intent\n" + "".join(f"ขอจอง{chr(0x0E01 + i)},{('book', 'stop')[i % 2]}\n" for i in range(40))
 

@@ -14,8 +14,7 @@ from tests.support.tiny import spec, trial
 from tests.support.workers import run_workers
 from trainables.config import CanariesSpec, TrialSpec
 from trainables.corpora import load_corpus
-from trainables.features.encoded_corpus import EncodedCorpus
-from trainables.features.encoding import encode
+from trainables.features.encoded_corpus import EncodedCorpus, encode
 from trainables.measure.attacks import Evidence, every_attack
 from trainables.measure.attacks.auditing import audit, canary_scores
 from trainables.measure.attacks.canary import make_canaries, plant, read_coins, toss_coins

@@ -7,7 +7,7 @@ import pytest
 from sklearn.metrics import roc_auc_score
 
 from trainables.measure.attacks.roc import auc_interval, measure
-from trainables.measure.ser import ser_interval
+from trainables.measure.predictions import ser_interval
 
 
 def drawn(rng: np.random.Generator, n: int) -> tuple[np.ndarray, np.ndarray]:

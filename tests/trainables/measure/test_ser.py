@@ -12,8 +12,15 @@ from hypothesis import strategies as st
 from seqeval.metrics import f1_score
 from seqeval.metrics.sequence_labeling import get_entities
 
-from trainables.measure.predictions import by_length
-from trainables.measure.ser import edit_distance, semantic_error_rate, semantic_errors, slot_f1, slot_matches, slots_of
+from trainables.measure.predictions import (
+    by_length,
+    edit_distance,
+    semantic_error_rate,
+    semantic_errors,
+    slot_f1,
+    slot_matches,
+    slots_of,
+)
 
 
 @pytest.mark.parametrize(

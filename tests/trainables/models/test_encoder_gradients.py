@@ -21,7 +21,7 @@ from trainables.config import BERTSpec, TrialSpec
 from trainables.features.encoder import Encoder
 from trainables.features.pretrained import pretrained_encoder
 from trainables.models.bert import clipping_fault
-from trainables.models.gradient_checkpointing import checkpoint_layers
+from trainables.models.trainable import checkpoint_layers
 from trainables.training.process import alone
 from trainables.training.trainer import Trainer
 

@@ -19,10 +19,9 @@ from tests.support.models import built, spec_of
 from tests.support.toy import BERT, SPLITS, utterance
 from trainables.config import BERTSpec
 from trainables.corpora.types import Splits
-from trainables.features.batch import Batch, PieceInputs
 from trainables.features.encoder import Encoder, config_from_json, config_to_json
 from trainables.features.pretrained import check_pretrained, pretrained_encoder, pretrained_pieces
-from trainables.features.token_features import encode_utterances
+from trainables.features.token_features import Batch, PieceInputs, encode_utterances
 from trainables.models.bert import BERT as Trained
 
 UTTERANCES = [text.split() for text in (*TEXTS[:5], "hi", "Zyxwv unheard-of wörds !")]

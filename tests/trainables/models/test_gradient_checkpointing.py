@@ -22,10 +22,9 @@ from tests.support.toy import BERT, encoded
 from tests.support.workers import run_workers
 from trainables.config import BERTSpec, TrialSpec
 from trainables.corpora import load_corpus
-from trainables.features.encoding import encode
+from trainables.features.encoded_corpus import encode
 from trainables.models import JointModel
-from trainables.models.gradient_checkpointing import checkpoint_layers
-from trainables.models.trainable import layers_of
+from trainables.models.trainable import checkpoint_layers, layers_of
 from trainables.records.job import TrialJob
 from trainables.training.batches import examples_that_fit
 

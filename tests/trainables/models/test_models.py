@@ -13,7 +13,7 @@ from tests.support.models import build, double
 from tests.support.toy import BERT, CLC, TRAIN, encoded, utterance
 from trainables.config import BERTSpec, ModelSpec
 from trainables.corpora.types import Splits
-from trainables.features.batch import Batch
+from trainables.features.token_features import Batch
 from trainables.measure.predictions import collect_predictions, utility_metrics
 from trainables.models import JointModel
 
@@ -81,7 +81,7 @@ def test_a_few_steps_learn_a_few_utterances(model: ModelSpec, tmp_path: Path) ->
     optimizer = torch.optim.Adam(net.parameters(), lr=0.03)
     for _ in range(60):
         optimizer.zero_grad()
-        net.loss(corpus.batch("train", np.arange(5))).mean().backward()
+        net(corpus.batch("train", np.arange(5))).mean().backward()
         optimizer.step()
     predictions = collect_predictions(net, corpus, "train", device=CPU)
     assert predictions is not None
@@ -104,7 +104,7 @@ def test_predictions_add_up(model: ModelSpec, tmp_path: Path) -> None:
     assert output.emissions_btk.shape == (5, 8, len(corpus.labels.tags))
     torch.testing.assert_close(predicted.intent_probs_bi.sum(1), torch.ones(5))
     torch.testing.assert_close(predicted.slot_marginals_btk.sum(2), batch.mask_bt.float())
-    torch.testing.assert_close(predicted.loss_b, net.loss(batch).double(), rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(predicted.loss_b, net(batch).double(), rtol=1e-5, atol=1e-5)
     assert predicted.intents_b.equal(predicted.intent_probs_bi.argmax(1))
     assert [len(tags) for tags in predicted.tags()] == batch.lengths_b.tolist()
     assert not predicted.intent_probs_bi.requires_grad

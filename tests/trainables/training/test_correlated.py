@@ -16,8 +16,7 @@ from tests.support.resuming import epochs_run, interrupted
 from tests.support.tiny import corpus, run, spec, weights
 from tests.support.workers import run_workers
 from trainables.corpora import load_corpus
-from trainables.features.encoded_corpus import EncodedCorpus
-from trainables.features.encoding import encode
+from trainables.features.encoded_corpus import EncodedCorpus, encode
 from trainables.models import build_model
 from trainables.records.job import TrialJob
 from trainables.training.trainer import Trainer

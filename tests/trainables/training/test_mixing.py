@@ -13,7 +13,7 @@ from tests.support.models import batch_of, build
 from tests.support.tiny import SPEC
 from tests.support.toy import BERT, CLC, encoded
 from trainables.config import ModelSpec, TrialSpec
-from trainables.features.batch import Batch
+from trainables.features.token_features import Batch
 from trainables.models import JointModel
 from trainables.training.process import alone, new_model
 from trainables.training.trainer import Trainer

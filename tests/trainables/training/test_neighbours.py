@@ -26,8 +26,7 @@ from trainables.corpora import generate, load_corpus
 from trainables.corpora.splits import TRAIN_SHARE, places
 from trainables.corpora.types import Utterance
 from trainables.features.compute_states import all_state_names, write_moments, write_states
-from trainables.features.encoded_corpus import EncodedCorpus
-from trainables.features.encoding import encode
+from trainables.features.encoded_corpus import EncodedCorpus, encode
 from trainables.features.states import has_states
 from trainables.training import scales
 from trainables.training.batches import run_key

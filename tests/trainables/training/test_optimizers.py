@@ -16,13 +16,12 @@ from tests.support.tiny import corpus, run, spec, trial, weights
 from tests.support.workers import run_workers
 from trainables.config import TrainingSpec
 from trainables.corpora import load_corpus
-from trainables.features.encoded_corpus import EncodedCorpus, Split
-from trainables.features.encoding import encode
+from trainables.features.encoded_corpus import EncodedCorpus, Split, encode
 from trainables.measure.predictions import collect_predictions, utility_metrics
 from trainables.models import build_model
 from trainables.records.epochs import read_curve
 from trainables.records.job import TrialJob
-from trainables.training.optimizers import averaged, make_optimizer
+from trainables.training.trainer import averaged, make_optimizer
 
 __all__ = ["corpus"]
 

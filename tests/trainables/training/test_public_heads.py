@@ -22,14 +22,12 @@ from trainables.config import BERTSpec, CorpusSpec, HeadSpec
 from trainables.corpora import load_corpus
 from trainables.corpora.schema_text import Samples, make_text
 from trainables.features.compute_states import frozen_encoder, hidden_states
-from trainables.features.encoded_corpus import EncodedCorpus
-from trainables.features.encoding import encode
-from trainables.features.name_scores import NAMES, readable
+from trainables.features.encoded_corpus import EncodedCorpus, encode
 from trainables.features.pretrained import check_pretrained
 from trainables.models import JointModel
 from trainables.models.heads import Heads
 from trainables.training.process import alone, new_model
-from trainables.training.public_heads import from_names, from_text, public_start, slots_of_intents
+from trainables.training.public_heads import NAMES, from_names, from_text, public_start, readable, slots_of_intents
 from trainables.training.trainer import Trainer
 
 LAYERS = 3
@@ -179,7 +177,7 @@ def test_tags_are_scored_given_the_intent_and_predicted_given_the_predicted_ones
     given = output.emissions_btk + torch.stack([net.slots_ik[i] for i in batch.intent_b.tolist()])[:, None]
     nll_b = net.crf.nll(given, batch.tags_bt, batch.mask_bt)
     expected = nll_b + cross_entropy(output.intent_logits_bi, batch.intent_b, reduction="none")
-    assert torch.allclose(net.loss(batch), expected, atol=1e-5)
+    assert torch.allclose(net(batch), expected, atol=1e-5)
     share_bi = output.intent_logits_bi.softmax(1)
     mixed = output.emissions_btk + sum(
         share_bi[:, i, None, None] * net.slots_ik[i] for i in range(len(corpus.labels.intents))
@@ -192,7 +190,7 @@ def test_tags_are_scored_given_the_intent_and_predicted_given_the_predicted_ones
         found.slot_marginals_btk, net.crf.certainty(mixed.double(), None, batch.mask_bt)[0].float(), atol=1e-5
     )
     net.slots_ik = torch.zeros_like(net.slots_ik)
-    assert not torch.allclose(net.loss(batch), expected, atol=1e-2)
+    assert not torch.allclose(net(batch), expected, atol=1e-2)
 
 
 def test_a_slot_prior_is_no_weight_and_stays_as_it_is(encoder: Path, folder: Path) -> None:

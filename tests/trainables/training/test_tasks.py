@@ -15,8 +15,8 @@ from tests.support.tiny import spec
 from tests.support.toy import SPLITS
 from trainables.config import BERTSpec, CanariesSpec, HeadSpec
 from trainables.corpora import load_corpus
-from trainables.corpora.labels import Labels, Task, for_task, labels_of, task_of
-from trainables.features.encoding import encode
+from trainables.corpora.labels import Labels, Task, for_task, labels_of
+from trainables.features.encoded_corpus import encode
 from trainables.measure.attacks import Evidence
 from trainables.measure.attacks.canary import make_canaries, plant
 from trainables.measure.attacks.roc import run_attacks
@@ -39,9 +39,9 @@ MISSING: dict[Task, str] = {"intents": "slot_f1", "slots": "intent_accuracy"}
 
 @pytest.mark.parametrize("task", get_args(Task))
 def test_the_labels_that_are_left_say_the_task(task: Task) -> None:
-    assert task_of(SPLITS) == "joint"
+    assert labels_of(SPLITS).task == "joint"
     left = for_task(SPLITS, task, "corpus")
-    assert task_of(left) == task
+    assert labels_of(left).task == task
     assert [one.tokens for one in left.train] == [one.tokens for one in SPLITS.train]
     before, after = labels_of(SPLITS), labels_of(left)
     assert after.intents == (before.intents if task != "slots" else ("",))

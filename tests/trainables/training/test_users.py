@@ -21,8 +21,7 @@ from trainables.corpora import generate, load_corpus
 from trainables.corpora.labels import labels_of
 from trainables.corpora.splits import split_corpus
 from trainables.corpora.types import Splits
-from trainables.features.encoded_corpus import EncodedCorpus
-from trainables.features.encoding import encode
+from trainables.features.encoded_corpus import EncodedCorpus, encode
 from trainables.features.token_features import features_for
 from trainables.records.epochs import read_ledger
 from trainables.training.process import alone, new_model, pick_device

@@ -22,9 +22,8 @@ from tests.support.toy import BERT, CLC, SPLITS, features
 from trainables.config import CorpusSpec, ModelSpec, TrialSpec
 from trainables.corpora import load_corpus
 from trainables.corpora.labels import labels_of
-from trainables.features.batch import Batch
-from trainables.features.encoded_corpus import EncodedCorpus
-from trainables.features.encoding import encode
+from trainables.features.encoded_corpus import EncodedCorpus, encode
+from trainables.features.token_features import Batch
 from trainables.models import JointModel
 from trainables.training import batches, trainer
 from trainables.training.batches import Chunk

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any
 
-from trainables.workers.leases import Leases
+from trainables.workers.client import Leases
 
 TWO = {0: ("queue 0", True), 1: ("queue 1", True)}
 

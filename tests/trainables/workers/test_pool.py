@@ -15,10 +15,8 @@ import ray
 from tests.support.tiny import corpus, spec
 from tests.support.waiting import wait_for
 from trainables.records.job import TrialJob
-from trainables.workers.client import GroupSpec
-from trainables.workers.leases import run_in_pool
-from trainables.workers.pool import WorkerPool
-from trainables.workers.worker_group import WorkerGroup
+from trainables.workers.client import GroupSpec, run_in_pool
+from trainables.workers.worker_group import WorkerGroup, WorkerPool
 
 __all__ = ["corpus"]
 
@@ -37,9 +35,6 @@ class _Queue:
 
     async def lose(self) -> None:
         self._runs = False
-
-    async def grown(self) -> int:
-        return 100 * len(self.served)
 
     async def submit(self, job_id: str, job: Any) -> None:
         self.served.append(job_id)
@@ -98,7 +93,7 @@ def test_a_pool_follows_its_demand_and_its_limit(ray_cluster: str, tmp_path: Pat
 
 
 def test_a_worn_group_is_replaced(ray_cluster: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("trainables.workers.pool._GROWN", 199)
+    monkeypatch.setattr("trainables.workers.worker_group._GROWN", 199)
     groups = _Groups()
     with WorkerPool(groups.start, lambda: 2, lambda queue: None) as pool:
         for _ in range(2):
@@ -109,7 +104,7 @@ def test_a_worn_group_is_replaced(ray_cluster: str, tmp_path: Path, monkeypatch:
 
 
 def test_a_group_that_has_ended_is_replaced(ray_cluster: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("trainables.workers.pool._AGAIN_S", 0.0)
+    monkeypatch.setattr("trainables.workers.worker_group._AGAIN_S", 0.0)
     groups = _Groups()
     with WorkerPool(groups.start, lambda: 2, lambda queue: None) as pool:
         taken = [pool.leases.lease.remote(name) for name in "ab"]
@@ -126,7 +121,7 @@ def test_a_group_that_has_ended_is_replaced(ray_cluster: str, monkeypatch: pytes
 def test_a_group_that_finds_no_place_again_gets_that_of_an_idle_one(
     ray_cluster: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("trainables.workers.pool._STARVED_S", 1.0)
+    monkeypatch.setattr("trainables.workers.worker_group._STARVED_S", 1.0)
     groups = _Groups()
     with WorkerPool(groups.start, lambda: 3, lambda queue: None) as pool:
         busy, idle, _ = ray.get([pool.leases.lease.remote(name) for name in "abc"], timeout=60)

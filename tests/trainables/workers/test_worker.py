@@ -16,9 +16,8 @@ from tests.support.tiny import SPEC, corpus, run, spec, trial, weights
 from tests.support.workers import run_workers
 from trainables.config import TrialSpec
 from trainables.corpora import load_corpus
-from trainables.features.batch import Batch
-from trainables.features.encoded_corpus import EncodedCorpus
-from trainables.features.encoding import encode
+from trainables.features.encoded_corpus import EncodedCorpus, encode
+from trainables.features.token_features import Batch
 from trainables.models import JointModel, build_model
 from trainables.records.epochs import read_curve
 from trainables.records.job import TrialJob, TrialResult
