@@ -1,12 +1,6 @@
 """The trained part of a model: all of it, its heads, or its heads and a small part. Frozen weights get no noise.
 
-| `model.trainable` | trained beside the heads |
-|---|---|
-| `all` | everything |
-| `heads` | nothing: the encoder runs without dropout |
-| `lora` | low-rank adapters beside linear layers of the encoder (Hu et al. 2022) |
-| `bitfit` | the encoder's biases (Ben Zaken et al. 2022) |
-| `top_k` | the encoder's last layers |
+Heads alone leave the encoder without dropout. `lora` is by Hu et al. (2022), `bitfit` by Ben Zaken et al. (2022).
 
 With gradient checkpointing (Chen et al. 2016) only the inputs of an encoder's layers are kept for the backward pass,
 which runs each layer again before it goes through it. The layers' rules (`edp.per_example`) keep what they record with
