@@ -1,13 +1,20 @@
-"""Write `docs/settings.md`, the tables of all settings, from the specs: `python docs/settings.py`."""
+"""Write `docs/settings.md`, and the defaults that keys presume, from the specs: `python docs/settings.py`."""
 
 from __future__ import annotations
 
+import json
 from itertools import groupby
 from pathlib import Path
+from typing import Any, get_args
+
+from pydantic import BaseModel
+from pydantic_core import PydanticUndefined
 
 from sweeps.config.all_settings import Setting, settings
+from trainables.config import TrialSpec
 
 PAGE = Path(__file__).with_name("settings.md")
+DEFAULTS = Path(__file__).parents[1] / "tests/trainables/config/key_defaults.json"
 HEAD = """# All settings
 
 <!-- Written by `python docs/settings.py`, from the specs. Do not edit. -->
@@ -40,5 +47,35 @@ def _part(one: Setting) -> str:
     return one.path.partition(".")[0] if "." in one.path else ""
 
 
+def defaults() -> dict[str, dict[str, Any]]:
+    """Return the defaults of a trial's settings, by spec. A changed one needs a new `KEY_VERSION` of `config.keys`."""
+    found: dict[str, dict[str, Any]] = {}
+    waiting: list[Any] = [TrialSpec]
+    while waiting:
+        part = waiting.pop()
+        waiting += get_args(part)
+        if isinstance(part, type) and issubclass(part, BaseModel) and part.__name__ not in found:
+            fields = part.model_fields
+            known = {name: one.default for name, one in fields.items() if one.default is not PydanticUndefined}
+            found[part.__name__] = {
+                name: one.model_dump(mode="json", exclude_defaults=True) if isinstance(one, BaseModel) else one
+                for name, one in known.items()
+            }
+            waiting += [one.annotation for one in fields.values()]
+    return dict(sorted(found.items()))
+
+
+def write_defaults() -> None:
+    """Add the defaults of new settings, and remove those that left. A changed default stays, for the test to refuse."""
+    kept = json.loads(DEFAULTS.read_text())
+    before = kept["defaults"]
+    kept["defaults"] = {
+        spec: {name: before.get(spec, {}).get(name, value) for name, value in now.items()}
+        for spec, now in defaults().items()
+    }
+    DEFAULTS.write_text(json.dumps(kept, indent=1) + "\n")
+
+
 if __name__ == "__main__":
     PAGE.write_text(page(), encoding="utf-8")
+    write_defaults()

@@ -39,6 +39,7 @@ _REMOVED = {
     },
     "search.sampler": {"random_stopping": "random, or search.plan: proxy, whose choice costs no ε"},
     "model.features.sentence": {"own": "mean, first or last, as the model's card says"},
+    "model.trainable": {"bitfit": "lora, or heads", "top_k": "lora, or heads"},
     "training.optimizer": {"adam_bc": "adam, or momentum for heads"},
 }
 """What to take in place of a setting's value that was removed."""
@@ -46,6 +47,7 @@ _REMOVED_SETTINGS: dict[str, tuple[Any, str]] = {
     "resources.price_per_gpu_hour": (None, "gpu_seconds of `status --json`, times the price"),
     "search.until": (None, "search.trials, or budget.worker_hours"),
     "model.embeddings.path": (None, "model.embeddings.corpus, a public corpus to train fastText on"),
+    "model.top_layers": (None, "model.trainable: lora, or heads"),
     "training.noise_floor": (None, "training.optimizer: adam"),
     "training.sub_chunks": (1, "training.memory_batch"),
 }

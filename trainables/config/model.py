@@ -105,7 +105,6 @@ class BERTSpec(Frozen):
     belongs_to: ClassVar[Mapping[str, tuple[str, str]]] = {
         "lora_rank": ("trainable", "lora"),
         "lora_target": ("trainable", "lora"),
-        "top_layers": ("trainable", "top_k"),
     }
     kind: Literal["bert"] = "bert"
     pretrained: str | None = "huawei-noah/TinyBERT_General_4L_312D"
@@ -121,15 +120,12 @@ class BERTSpec(Frozen):
     """attention heads of a random start"""
     dropout: Annotated[float, Field(ge=0, lt=1)] = 0.1
     """probability of dropout"""
-    trainable: Literal["all", "heads", "lora", "bitfit", "top_k"] = "all"
-    """parts that are trained besides heads; heads: none; lora: adapters of linear layers; bitfit: biases; top_k: the
-    last layers"""
+    trainable: Literal["all", "heads", "lora"] = "all"
+    """parts that are trained besides heads; heads: none; lora: adapters of linear layers"""
     lora_rank: Annotated[int | None, Field(ge=1)] = None
     """with trainable = lora: rank of the adapters; null: 8"""
     lora_target: Literal["query_value", "all"] | None = None
     """with trainable = lora: linear layers that are adapted; null: query_value"""
-    top_layers: Annotated[int | None, Field(ge=1)] = None
-    """with trainable = top_k: number of last layers that are trained; null: 1"""
     head: HeadSpec = HeadSpec()
     sentence: Literal["auto", "first", "mean", "last"] = "auto"
     """without `features`: input of the intent head, the last layer's state of the first or last sub-word or the mean of

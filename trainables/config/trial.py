@@ -102,7 +102,7 @@ class TrialSpec(Frozen):
         ):
             raise ValueError(
                 "training.gradient_checkpointing = true has no meaning without layers of an encoder that are trained; "
-                "allowed: false, or model.kind = bert with model.trainable = all, lora, bitfit or top_k"
+                "allowed: false, or model.kind = bert with model.trainable = all or lora"
             )
         if self.edp.alpha == "public" and isinstance(self.model, BERTSpec) and self.model.features is not None:
             raise ValueError(

@@ -1,20 +1,8 @@
-"""The formats of a corpus: how each is recognised and read, and which files under a path belong to it.
+"""The formats of a corpus (docs/corpora.md#your-own): how each is recognised and read, and which files belong to it.
 
-| format | files | one utterance |
-|---|---|---|
-| `three_file` | `seq.in`, `seq.out`, `label` in a folder, or in its sub-folders | line n of each file |
-| `nlu_eval` | a CSV file, `;` between columns, with a header | a row, see `nlu_eval` |
-| `jsonl` | one file or a folder of them, also packed with gzip | a line, see `jsonl` |
-| `conll` | one file or a folder of them | a block of lines, see `conll` |
-| `csv`, `parquet` | one file or a folder of them | a row, see `trainables.corpora.tables` |
-| `datasets` | a folder that `save_to_disk` of Hugging Face's `datasets` wrote | a row, likewise |
-| `schema` | a schema, see `trainables.corpora.schema` | made from its samples |
-
-The user of an utterance is optional: the key `user`, a column, or a comment `# user: NAME`. Either all utterances of a
-corpus have a user, or none has. The same holds for the intent in `jsonl`, `conll` and tables, and for the tags in
-`jsonl` and tables: a corpus without intents has only slots, one without tags only intents.
-
-Blanks at the end of a line, CR LF, and blank lines at the end of a file are allowed.
+Either all utterances of a corpus have a user, or none has; likewise the intent in `jsonl`, `conll` and tables, and the
+tags in `jsonl` and tables: a corpus without intents has only slots, one without tags only intents. Blanks at the end of
+a line, CR LF, and blank lines at the end of a file are allowed.
 """
 
 from __future__ import annotations

@@ -1,15 +1,8 @@
-"""The schema of a corpus: a public file with the names of its intents and slot types.
+"""The schema of a corpus: a public file with the names of its intents and slot types (docs/corpora.md#schemas).
 
-A model's labels are its schema's, so that no label is read off the private corpus. An intent or a slot type that the
-schema lacks is *unknown*:
-
-| unknown | in train | in valid and test |
-|---|---|---|
-| slot type | its tags become `O` | becomes `UNKNOWN`, which no model predicts: an error |
-| intent | the utterance is left out | likewise |
-
-If a schema has no intents, all intents of the corpus are ignored, and likewise slots: its task is slots alone, or
-intents alone.
+A model's labels are its schema's, so that no label is read off the private corpus. What the schema lacks is `UNKNOWN`
+in valid and test, which no model predicts: an error. In train a slot's tags become `O`, and an utterance with such an
+intent is left out. If a schema has no intents, all intents of the corpus are ignored, and likewise slots.
 """
 
 from __future__ import annotations

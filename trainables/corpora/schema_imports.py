@@ -1,11 +1,5 @@
 """Read what an assistant's developers have as a schema: Rasa, Alexa and Dialogflow ES, told apart by content.
 
-| format | recognised by | slot type | its values |
-|---|---|---|---|
-| Rasa 2 and 3 | the section `nlu` of a file, or of files in a folder or zip | entity, or entity.role | `from_rasa` |
-| Alexa | JSON with `interactionModel` | the slot's name | those of its type, or of `data/alexa.yaml` |
-| Dialogflow ES | a folder or zip with `agent.json` or `intents/` | the parameter's name | entries of its entity |
-
 All else is a schema of ours. These files are other people's: what they hold is checked and bounded, a member of a zip
 is read by its name and never written, and what is left out is counted.
 """

@@ -1,13 +1,7 @@
 """Read tables with an utterance per row: CSV, Parquet, and the Arrow files of Hugging Face's `datasets`.
 
-| column | content |
-|---|---|
-| text | words separated by blanks, or a list of words |
-| intent | a string or a number |
-| tags | strict BIO, one tag per word, separated by blanks or as a list |
-| user | the user who said the utterance, a string or a number |
-
-Text is needed, and intent or tags. Numbers are replaced by their names if the file has names for them (`ClassLabel`).
+Text is needed, and intent or tags (docs/corpora.md#your-own). Numbers are replaced by their names if the file has names
+for them (`ClassLabel`).
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ from trainables.features.token_features import (
     encode_utterances,
     public_tokens,
 )
-from trainables.records.files import atomic_write, unfinished_folder
+from trainables.records.files import atomic_write, unfinished_folder, write_json
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -286,8 +286,7 @@ def write_moments(
     features = folder / "features"
     (features / "moments").mkdir(exist_ok=True)
     for name, moments in public_moments(model, names, EncodedCorpus.open(folder).features(), progress).items():
-        with atomic_write(moments_file(features, name)) as partial:
-            moments.save(partial)
+        moments.save(moments_file(features, name))
     encoder = frozen_encoder(model)
     about = {
         "pretrained": model.pretrained,
@@ -295,8 +294,7 @@ def write_moments(
         "weights": sum(p.numel() for p in encoder.parameters()),
         "architecture": json.loads(config_to_json(encoder.config)),
     }
-    with atomic_write(features / "encoder.json") as partial:
-        partial.write_text(json.dumps(about, indent=1), encoding="utf-8")
+    write_json(features / "encoder.json", about)
 
 
 def copy_moments(source: Path, folder: Path, names: Sequence[str]) -> None:

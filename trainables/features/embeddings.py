@@ -36,7 +36,7 @@ class WordVectors:
         words: Sequence[str],
         vectors_vd: np.ndarray,
         ngrams_nd: np.ndarray,
-        ngram_lengths: tuple[int, int],
+        ngram_lengths: tuple[int, int] = (3, 6),
         whitening: tuple[np.ndarray, np.ndarray] | None = None,
     ) -> None:
         self._row = {word: row for row, word in enumerate(words)}

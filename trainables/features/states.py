@@ -23,7 +23,7 @@ from torch import Tensor
 from trainables.config import BERTSpec, ModelSpec
 from trainables.corpora.labels import Labels
 from trainables.features.token_features import StateInputs
-from trainables.records.files import load_array, reading
+from trainables.records.files import load_array, reading, save_arrays
 
 RIDGE = 1e-3
 """A share of the mean eigenvalue that is added to each, so that directions with little variance are not blown up."""
@@ -53,9 +53,8 @@ class Moments:
         return cls(mean_h, values_h.clamp_min(0), vectors_hh)
 
     def save(self, path: Path) -> None:
-        """Write a file that `load` reads."""
-        with path.open("wb") as file:
-            np.savez(file, mean=self.mean_h, values=self.values_h, vectors=self.vectors_hh)
+        """Write a file that `load` reads, in one step."""
+        save_arrays(path, mean=self.mean_h, values=self.values_h, vectors=self.vectors_hh)
 
     @classmethod
     def load(cls, path: Path) -> Moments:

@@ -212,7 +212,8 @@ def make_batch(
     intent_b: np.ndarray | None = None,
 ) -> Batch:
     """Return a batch of utterances, given in turn."""
-    return as_batch(*table.inputs(words_n, lengths_b), lengths_b, tags_n, intent_b)
+    inputs, read_b = table.inputs(words_n, lengths_b)
+    return as_batch(inputs, read_b, lengths_b, tags_n, intent_b)
 
 
 def as_batch(

@@ -36,7 +36,7 @@ from trainables.features.token_features import Batch, PieceInputs
 from trainables.features.word_pieces import MAX_PIECES
 from trainables.models.dropout import DropoutKeys, take_along
 from trainables.models.joint import JointModel
-from trainables.models.trainable import adapt, check_top_layers, layers_of, train_part
+from trainables.models.trainable import adapt, layers_of, train_part
 from trainables.records.files import one_line
 
 _log = logging.getLogger(__name__)
@@ -119,7 +119,6 @@ def check_encoder(model: BERTSpec, spec: TrialSpec) -> None:
         return
     kind = encoder.config.model_type
     encoder.check(model)
-    check_top_layers(model, model.layers or encoder.config.num_hidden_layers)
     if training.method == "sgd":
         return  # nothing is clipped, and nothing is promised
     if (meets := _meeting_of(encoder, model)) is not None:

@@ -6,7 +6,7 @@ tokens at once. A time step then costs one product and a few passes over its sta
 steps together: the second reads every utterance from its end.
 
 On a GPU cuDNN is faster, since a step of ours starts a dozen kernels. The recorder needs the gates' derivatives, which
-cuDNN returns for one input alone: the gates' own (`by_library`).
+cuDNN returns for one input alone: the gates' own (`cudnn_layer`).
 
 Shapes: n tokens of all utterances (time step by time step, the longest utterance first), e inputs, h hidden. Gates
 are in PyTorch's order: input, forget, cell, output.
@@ -130,7 +130,7 @@ def bidirectional_lstm(
         biases = [getattr(lstm, f"bias_ih_{way}") + getattr(lstm, f"bias_hh_{way}") for way in ways]
         weights = [getattr(lstm, f"{kind}_{way}") for way in ways for kind in ("weight_ih", "weight_hh")]
         if recording_of is not None and library_is_faster(input_ne.device):
-            hidden_n = by_library(hidden_n, packing, recording_of(layer), *weights, *biases)
+            hidden_n = cudnn_layer(hidden_n, packing, recording_of(layer), *weights, *biases)
             continue
         if torch.is_autocast_enabled(input_ne.device.type):
             # The cast is here, so that states and the gates' derivatives stay in the weights' own type.
@@ -141,7 +141,7 @@ def bidirectional_lstm(
     return hidden_n
 
 
-def by_library(input_ne: Tensor, packing: Packing, record: Record, *parameters: Tensor) -> Tensor:
+def cudnn_layer(input_ne: Tensor, packing: Packing, record: Record, *parameters: Tensor) -> Tensor:
     """Apply one layer in both directions by PyTorch's LSTM, giving (N, 2·H), and record it in the backward pass.
 
     PyTorch's LSTM gets the inputs of the gates, (N, 8·H), as its input, and the identity as the weights of that input:
@@ -158,11 +158,11 @@ def by_library(input_ne: Tensor, packing: Packing, record: Record, *parameters: 
         there, back = x_nk.chunk(2, 1)
         return torch.stack([there, back[packing.reversed_n]], 1)
 
-    def hear(slope_n8h: Tensor) -> None:
+    def captured(slope_n8h: Tensor) -> None:
         record(given_ne, given_ne[packing.reversed_n], both_ways(states_nh), both_ways(slope_n8h))
 
     gates_n8h = torch.cat([input_ne @ in_there.t() + biases[0], input_ne @ in_back.t() + biases[1]], 1)
-    gates_n8h = _Heard.apply(gates_n8h, hear, *parameters)
+    gates_n8h = _CaptureGateGradients.apply(gates_n8h, captured, *parameters)
     # On the meta device no random numbers are drawn for weights that are replaced.
     empty = nn.LSTM(8 * h, h, bias=False, bidirectional=True, device="meta", dtype=gates_n8h.dtype)
     lstm = empty.requires_grad_(False).to_empty(device=gates_n8h.device)
@@ -176,23 +176,23 @@ def by_library(input_ne: Tensor, packing: Packing, record: Record, *parameters: 
     return hidden_nh
 
 
-class _Heard(torch.autograd.Function):
-    """The identity, whose backward pass calls `hear` with the gradient, in the place of the parameters' gradients.
+class _CaptureGateGradients(torch.autograd.Function):
+    """The identity, whose backward pass calls `captured` with the gradient, in the place of the parameters' gradients.
 
     The parameters are inputs, so that DDP learns that they have been passed.
     """
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, hear: Callable[[Tensor], None], *parameters: Tensor) -> Tensor:
-        ctx.hear, ctx.parameters = hear, len(parameters)
+    def forward(ctx: Any, x: Tensor, captured: Callable[[Tensor], None], *parameters: Tensor) -> Tensor:
+        ctx.captured, ctx.parameters = captured, len(parameters)
         return x.view_as(x)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         with torch.autocast(grad.device.type, enabled=False):
-            ctx.hear(grad)
-        ctx.hear = None
+            ctx.captured(grad)
+        ctx.captured = None
         return grad, None, *(None,) * ctx.parameters
 
 

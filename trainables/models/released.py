@@ -1,15 +1,7 @@
 """A released model: a folder, and the code that opens it and answers utterances, without a sweep, Ray or MLflow.
 
-| file | holds |
-|---|---|
-| `model.safetensors` | the weights |
-| `config.json` | `model`, its specification; `labels`; `encoder`, the architecture of a trained encoder |
-| `schema.yaml` | the names of intents and slots, for `corpus.schema` |
-| `features/` | the public vocabulary: `tokenizer.json`, or word vectors |
-| `encoder/` | the frozen public encoder, if it was included; otherwise `features/encoder.json` names it |
-| `ledger.json`, `README.md` | the executed steps; the model card |
-
-A membership attacker sees the scores of `ReleasedModel.predict`, so `mia_auc` was measured on exactly this interface.
+`docs/models.md#formats-of-other-libraries` says what the folder holds. A membership attacker sees the scores of
+`ReleasedModel.predict`, so `mia_auc` was measured on exactly this interface.
 """
 
 from __future__ import annotations

@@ -1,12 +1,4 @@
-"""The trained part of a model: all of it, its heads, or its heads and a small part. Frozen weights get no noise.
-
-| `model.trainable` | trained beside the heads |
-|---|---|
-| `all` | everything |
-| `heads` | nothing: the encoder runs without dropout |
-| `lora` | low-rank adapters beside linear layers of the encoder (Hu et al. 2022) |
-| `bitfit` | the encoder's biases (Ben Zaken et al. 2022) |
-| `top_k` | the encoder's last layers |
+"""The trained part of a model: all of it, its heads, or its heads and adapters (Hu et al. 2022). The rest has no noise.
 
 With gradient checkpointing (Chen et al. 2016) only the inputs of an encoder's layers are kept for the backward pass,
 which runs each layer again before it goes through it. The layers' rules (`edp.per_example`) keep what they record with
@@ -29,8 +21,8 @@ from edp.spec import UserError
 from trainables.config import BERTSpec, ModelSpec
 from trainables.models.joint import JointModel
 
-LORA_RANK, TOP_LAYERS = 8, 1
-"""Defaults of `lora_rank` and `top_layers`."""
+LORA_RANK = 8
+"""Default of `lora_rank`."""
 SCALE = 2.0  # alpha over rank of Hu et al. for GPT-2; no setting, since the learning rate does the same
 _QUERY_VALUE = (
     *("query", "value", "q_lin", "v_lin", "query_proj", "value_proj", "q_proj", "v_proj", "q", "v"),
@@ -64,7 +56,7 @@ def train_part(model: JointModel, spec: ModelSpec) -> None:
     """Freeze the parts that `spec.trainable` does not name, and add adapters for `lora`.
 
     Raises:
-        UserError: if the encoder lacks the layers or biases to train.
+        UserError: if the encoder lacks the layers to adapt.
     """
     if spec.trainable == "all":
         return
@@ -75,26 +67,7 @@ def train_part(model: JointModel, spec: ModelSpec) -> None:
     model.encoder_is_frozen = spec.trainable == "heads"
     if not isinstance(spec, BERTSpec) or spec.trainable == "heads":
         return
-    encoder = model.get_submodule("encoder")
-    if spec.trainable == "bitfit":
-        for name, parameter in encoder.named_parameters():
-            parameter.requires_grad_(name.endswith("bias"))
-        if not any(parameter.requires_grad for parameter in encoder.parameters()):
-            raise UserError(
-                f"model.trainable = bitfit: {type(encoder).__name__} has no biases; allowed: all, heads, lora, top_k"
-            )
-    elif spec.trainable == "top_k":
-        check_top_layers(spec, len(layers_of(encoder)))
-        for layer in layers_of(encoder)[-(spec.top_layers or TOP_LAYERS) :]:
-            layer.requires_grad_(True)
-    else:
-        adapt(encoder, spec.lora_target, spec.lora_rank)
-
-
-def check_top_layers(model: BERTSpec, layers: int) -> None:
-    """Raise if `model.top_layers` is more than the encoder's number of layers."""
-    if model.top_layers is not None and model.top_layers > layers:
-        raise UserError(f"model.top_layers = {model.top_layers}: the encoder has {layers}; allowed: 1 to {layers}")
+    adapt(model.get_submodule("encoder"), spec.lora_target, spec.lora_rank)
 
 
 def adapt(encoder: nn.Module, target: str | None, rank: int | None) -> None:

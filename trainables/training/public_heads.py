@@ -34,7 +34,7 @@ from trainables.features.encoded_corpus import EncodedCorpus
 from trainables.features.states import CONSTANT, NAME_SCORES, Moments, has_states, moments_file, state_names
 from trainables.features.token_features import Batch, StateInputs, encode_utterances
 from trainables.models import JointModel, build_model
-from trainables.records.files import atomic_write, reading, save_tensors
+from trainables.records.files import reading, save_arrays, save_tensors
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -250,8 +250,7 @@ class NameScores:
     def save(self, folder: Path) -> None:
         """Write the file of an encoded corpus' folder that `load` reads."""
         (folder / NAME_SCORES).parent.mkdir(exist_ok=True)
-        with atomic_write(folder / NAME_SCORES) as partial, partial.open("wb") as file:
-            np.savez(file, **{name: value.numpy() for name, value in vars(self).items()})
+        save_arrays(folder / NAME_SCORES, **{name: value.numpy() for name, value in vars(self).items()})
 
     @classmethod
     def load(cls, folder: Path) -> NameScores:

@@ -6,7 +6,6 @@ Everything here runs in every worker of one process group. Only rank 0 reports a
 from __future__ import annotations
 
 import functools
-import json
 import time
 from dataclasses import asdict
 from typing import Any, TypeVar
@@ -27,7 +26,7 @@ from trainables.measure.measuring import (
     valid_metrics,
 )
 from trainables.records.epochs import AUDIT, AUDIT_SCORES, EpochLog, read_ledger, write_ledger, write_model
-from trainables.records.files import atomic_write, own_files
+from trainables.records.files import atomic_write, own_files, write_json
 from trainables.records.job import EpochResult, Report, Stop, TrialFailed, TrialJob, TrialLeft, TrialResult
 from trainables.records.journal import append_discarded
 from trainables.records.pareto import Metrics, on_validation
@@ -183,8 +182,7 @@ def _read_audit(trainer: Trainer, job: TrialJob, group: Any) -> Metrics:
             with atomic_write(job.output / AUDIT_SCORES) as partial:
                 scores.save(partial)
             found = asdict(read_audit(scores, trainer.guarantee, job.spec.edp.delta))
-        with atomic_write(job.output / AUDIT) as partial:
-            partial.write_text(json.dumps(found, indent=1))
+        write_json(job.output / AUDIT, found)
     alarm = _from_rank_0(found.pop("audit_alarm", None), group)
     if alarm is not None:
         raise TrialFailed(alarm)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from edp.spec import UserError
@@ -25,6 +27,8 @@ from trainables.training.references import reference_spec
         ("training.optimizer=adam_bc", "training.optimizer = adam_bc: removed; use adam"),
         ("training.noise_floor=0.1", "training.noise_floor: removed; use training.optimizer"),
         ("search.until.hypervolume_flat=5", "search.until: removed; use search.trials"),
+        ("model.embeddings.path=mine.vec", "model.embeddings.path: removed; use model.embeddings.corpus"),
+        ("model.trainable=bitfit", "model.trainable = bitfit: removed; use lora, or heads"),
         (
             "space.training.optimizer.choice=[adam,momentum] space.training.weight_decay.choice=[0,1]",
             "weight_decay = 0 has no meaning with optimizer = adam",
@@ -36,6 +40,12 @@ def test_a_setting_without_a_meaning_is_refused_in_one_line(settings: str, says:
         load_recipe("quickstart_paper", settings.split(" "))
     assert says in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_a_removed_setting_at_its_default_is_passed_over_as_in_the_recipe_of_an_earlier_sweep(tmp_path: Path) -> None:
+    path = tmp_path / "earlier.yaml"
+    path.write_text("base: quickstart_paper\nmodel: {embeddings: {path: null}}\nsearch: {until: null}\n")
+    assert load_recipe(str(path), [])[1] == load_recipe("quickstart_paper", [])[1]
 
 
 def test_the_optimizer_its_settings_and_the_average_can_be_searched_together() -> None:

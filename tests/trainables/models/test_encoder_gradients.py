@@ -49,9 +49,6 @@ def test_those_of_adapters_are_too_whatever_they_adapt(kind: str, target: str, t
 CHECKPOINTED: dict[str, dict[str, Any]] = {
     **{f"{kind}'s lora": {"trainable": "lora", "lora_target": "all"} for kind in (*FROZEN_KINDS, "mpnet")},
     **{kind: {} for kind in CLIPPABLE},
-    "bert's last layers": {"trainable": "top_k", "top_layers": 2},
-    "modernbert's last layers": {"trainable": "top_k", "top_layers": 2},
-    "roberta's biases": {"trainable": "bitfit"},
 }
 
 

@@ -103,13 +103,3 @@ def test_a_folder_that_lacks_something_is_refused_in_one_line(tmp_path: Path) ->
 def test_a_path_that_is_not_there_is_no_name_of_a_hub(tmp_path: Path) -> None:
     assert "no config.json there" in refusal(tmp_path / "nowhere")
     assert "no config.json there" in refusal(Path("runs/encoders/nowhere"))
-
-
-def test_what_is_to_be_trained_is_there(folders: dict[str, Path], tmp_path: Path) -> None:
-    with pytest.raises(
-        UserError, match=r"model.trainable = bitfit: ModernBertModel has no biases; allowed: all, heads"
-    ):
-        built(spec_of(folders["modernbert"], trainable="bitfit"), tmp_path)
-    for folder in (folders["bert"], folders["distilbert"]):
-        with pytest.raises(UserError, match=r"model.top_layers = 9: the encoder has (\d); allowed: 1 to \1"):
-            built(spec_of(folder, trainable="top_k", top_layers=9), tmp_path / folder.name)

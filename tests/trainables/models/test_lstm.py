@@ -13,7 +13,7 @@ from tests.support.tiny import SPEC
 from tests.support.toy import CLC, encoded
 from trainables.config import TrialSpec
 from trainables.models import lstm as models_lstm
-from trainables.models.lstm import PackedLSTM, Packing, bidirectional_lstm, by_library
+from trainables.models.lstm import PackedLSTM, Packing, bidirectional_lstm, cudnn_layer
 from trainables.training.process import alone, new_model
 from trainables.training.trainer import Trainer
 
@@ -63,7 +63,7 @@ def test_pytorchs_lstm_gives_the_states_and_the_gates_derivatives_of_ours(length
     parameters += [lstm.get_parameter(f"bias_ih_{way}") + lstm.get_parameter(f"bias_hh_{way}") for way in ways]
     found = []
     drawn = torch.get_rng_state()
-    for forward in (models_lstm._Layer.apply, by_library):
+    for forward in (models_lstm._Layer.apply, cudnn_layer):
         given = input_ne.clone().requires_grad_(needs)
         heard: list[Tensor] = []
         hidden = forward(given, packing, lambda *records, heard=heard: heard.extend(records), *parameters)
@@ -84,8 +84,8 @@ def test_a_private_training_by_pytorchs_lstm_is_the_one_by_ours(
     training = {"workers": 1, "learning_rate": 0.1, "batch_size": 4, "method": "dpsgd", "epochs": 2}
     spec = TrialSpec.model_validate(SPEC | {"model": CLC.model_dump(), "training": training})
     calls: list[Tensor] = []
-    by_pytorch = models_lstm.by_library
-    monkeypatch.setattr(models_lstm, "by_library", lambda *given: (calls.append(given[0]), by_pytorch(*given))[1])
+    by_pytorch = models_lstm.cudnn_layer
+    monkeypatch.setattr(models_lstm, "cudnn_layer", lambda *given: (calls.append(given[0]), by_pytorch(*given))[1])
     for library in (False, True):
         monkeypatch.setattr(models_lstm, "library_is_faster", lambda device, library=library: library)
         with alone():

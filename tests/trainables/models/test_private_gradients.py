@@ -27,7 +27,7 @@ PARTS: dict[str, ModelSpec] = {
     "clc": CLC,
     "bert": BERT,
     "clc's heads": CLC.model_copy(update={"trainable": "heads"}),
-    **{f"bert's {part}": BERT.model_copy(update={"trainable": part}) for part in ("heads", "lora", "bitfit", "top_k")},
+    **{f"bert's {part}": BERT.model_copy(update={"trainable": part}) for part in ("heads", "lora")},
     "bert's mean": BERT.model_copy(update={"sentence": "mean"}),
     "bert's lora, all": BERT.model_copy(update={"trainable": "lora", "lora_target": "all", "lora_rank": 2}),
 }
