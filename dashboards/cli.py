@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -66,9 +65,7 @@ def report_command(
         from trainables.records.job import TrialError
 
     sweep = named(storage, name)
-    writing = f"writing the report on {sweep.name}"
-    with ExitStack() as shown:
-        quiet = shown.enter_context(busy(writing))
+    with busy(f"writing the report on {sweep.name}") as quiet:
 
         def measured(spec: TrialSpec) -> dict[str, Any] | None:
             quiet()  # it shows a progress bar of its own
@@ -79,8 +76,6 @@ def report_command(
                     raise
                 print_line(err, f"clip and noise were not measured: {error}")
                 return None
-            finally:
-                shown.enter_context(busy(writing))
 
         asked = None if verify is False else measured
         chosen = write_report(sweep, output, tracking_uri, asked, anew=bool(verify))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import logging
 import os
 import signal
 import socket
@@ -17,7 +18,6 @@ import webbrowser
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from types import FrameType
 from typing import IO, TYPE_CHECKING
 from urllib.parse import urlsplit, urlunsplit
 
@@ -26,7 +26,7 @@ import optuna_dashboard
 import requests
 from rich.console import Console
 from werkzeug.exceptions import ServiceUnavailable
-from werkzeug.serving import WSGIRequestHandler, make_server
+from werkzeug.serving import make_server
 
 from dashboards.pareto.app import create
 from dashboards.pareto.guard import HOST, shielded
@@ -45,13 +45,6 @@ _LOCK_PATIENCE_S = 5.0
 """Seconds that a request waits for a file that another process has locked."""
 _PATIENCE = 90.0
 """Seconds that MLflow's server may take to start."""
-
-
-class _Quiet(WSGIRequestHandler):
-    """A request handler that prints no line for each request."""
-
-    def log_request(self, code: int | str = "-", size: int | str = "-") -> None:
-        """Print nothing."""
 
 
 def listen(*ports: int) -> socket.socket:
@@ -80,7 +73,7 @@ def listen(*ports: int) -> socket.socket:
 def _served(app: WSGIApplication, listener: socket.socket) -> Iterator[None]:
     """Serve an app in threads of this process until the block ends."""
     port = listener.getsockname()[1]
-    server = make_server(HOST, port, app, threaded=True, request_handler=_Quiet, fd=listener.detach())
+    server = make_server(HOST, port, app, threaded=True, fd=listener.detach())
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
         yield
@@ -194,11 +187,6 @@ def _answers(url: str, child: subprocess.Popen[bytes]) -> bool:
     return False
 
 
-def _interrupt(signum: int, frame: FrameType | None) -> None:
-    """Handle a signal as Ctrl-C."""
-    raise KeyboardInterrupt
-
-
 def serve(
     sweep: Sweep,
     *,
@@ -224,8 +212,9 @@ def serve(
     source = Source(sweep)
     source.read()  # raises if the sweep cannot be read
     wait_at_most(_LOCK_PATIENCE_S)
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)  # it prints a line for each request
     for sign in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(sign, _interrupt)
+        signal.signal(sign, signal.default_int_handler)
     log = sweep.log.with_name(f"{sweep.name}-mlflow.log")
     check_there(uri)
     with (
@@ -243,8 +232,6 @@ def serve(
             _say(out, f"Optuna       {study}")
             if child is None or _answers(mlflow, child):
                 _say(out, f"MLflow UI    {source.run_page(mlflow, None, tracking_uri)}")
-                if (trials := source.trials_page(mlflow, tracking_uri)) is not None:
-                    _say(out, f"  its trials {trials}")
             else:
                 _say(err, f"MLflow UI    did not start; its log: {log}")
             _say(out, "Ctrl-C ends all.")

@@ -10,17 +10,15 @@ import math
 from pathlib import Path
 from typing import Any
 
-from dash import ClientsideFunction, Dash, Input, Output, State, ctx
+from dash import ClientsideFunction, Dash, Input, Output, State, ctx, no_update
 
 from dashboards.pareto import parts
-from dashboards.pareto.data import Limits, PageData, opening_axes
+from dashboards.pareto.data import Limits, PageData, bounds, limit_at, opening_axes
 from dashboards.pareto.guard import guard
-from dashboards.pareto.layout import INDEX, page
-from dashboards.pareto.limits import limits, state
-from dashboards.pareto.scatter import Chart, scatter
+from dashboards.pareto.layout import INDEX, LIMITS, page
+from dashboards.pareto.scatter import Chart, scatter, view_of
 from dashboards.pareto.selection import comparing, picking, selection
 from dashboards.pareto.source import Source
-from dashboards.pareto.view import view_of
 from sweeps.results.recommendation import leakage_of
 
 _HERE = Path(__file__).parent
@@ -39,8 +37,7 @@ def create(
 
     Args:
         output: the file that Pick writes.
-        mlflow: address of the MLflow UI; None if there is none.
-        optuna: address of Optuna's dashboard; None if there is none.
+        mlflow: address of the MLflow UI, and `optuna` of Optuna's dashboard; None if there is none.
         tracking_uri: of the store, if it has moved since the sweep.
         seconds: time between two checks for changes of the sweep.
     """
@@ -56,8 +53,8 @@ def create(
     )
     links = {"MLflow": source.run_page(mlflow, None, tracking_uri) if mlflow else None, "Optuna": optuna}
     app.layout = page(source.sweep.name, output, links, seconds, source.read()[1].recipe.search.limits)
-    state(app, source)
-    limits(app, source)
+    _state(app, source)
+    _limits(app, source)
     _charts(app, source)
     _trees(app)
     _table(app, source)
@@ -66,6 +63,83 @@ def create(
     picking(app, source, output, tracking_uri)
     guard(app)
     return app
+
+
+def _state(app: Dash, source: Source) -> None:
+    """Register the callbacks of the state line and of the recommendation."""
+
+    @app.callback(Output("version", "data"), Input("tick", "n_intervals"), State("version", "data"))
+    def look(_: int | None, known: str | None) -> Any:
+        version, _found = source.read()
+        return version if version != known else no_update
+
+    @app.callback(Output("state", "children"), Output("objectives", "children"), Input("version", "data"))
+    def line(_: str | None) -> tuple[str, str]:
+        found = source.read()[1]
+        return parts.state_line(found), parts.objectives_line(found)
+
+    @app.callback(
+        Output("answer", "children"),
+        Output("why", "children"),
+        Output("best", "disabled"),
+        Output("advice", "data"),
+        Input("version", "data"),
+        Input("limits", "data"),
+    )
+    def answer(_: str | None, limits: Limits) -> Any:
+        found = source.read()[1]
+        advice = found.advice(limits)
+        if advice.point is None:
+            head, _, why = advice.why.partition(": ")
+            return head, f"{why[0].upper()}{why[1:]}", True, None
+        name = advice.point.name
+        if found.release is not None and not limits:
+            return f"The released model: settings of {found.candidates[name].name}", parts.released(found), False, name
+        why = f"{advice.why} It is {found.choice()}."
+        return f"Recommended: {found.candidates[name].name}", why, False, name
+
+
+def _limits(app: Dash, source: Source) -> None:
+    """Register the callbacks of the sliders, whose ranges grow with the sweep."""
+
+    @app.callback(
+        [Output(f"limit-{name}", prop) for name in LIMITS for prop in ("min", "max", "step", "value")],
+        Input("version", "data"),
+        Input("reset", "n_clicks"),
+        [State(f"limit-{name}", prop) for name in LIMITS for prop in ("max", "value")],
+    )
+    def ranges(_: str | None, __: int | None, *before: Any) -> list[Any]:
+        settings: list[Any] = []
+        for name, end, value in zip(LIMITS, before[::2], before[1::2], strict=True):
+            low, high, step = source.computed(_bounds, name)
+            # A slider at its end sets no limit, and still sets none when the range grows.
+            free = ctx.triggered_id == "reset" or None in (value, end) or float(value) >= float(end)
+            settings += [low, high, step, high if free else max(low, min(high, float(value)))]
+        return settings
+
+    @app.callback(
+        Output("limits", "data"),
+        [Output({"type": "limit-text", "key": name}, "children") for name in LIMITS],
+        Output("remain", "children"),
+        Input("version", "data"),
+        [Input(f"limit-{name}", "value") for name in LIMITS],
+    )
+    def limit(_: str | None, *values: float | None) -> list[Any]:
+        found = source.read()[1]
+        within: Limits = {}
+        words = []
+        for name, value in zip(LIMITS, values, strict=True):
+            axis = found.axis(found.chosen_by(name))
+            if value is None or float(value) >= source.computed(_bounds, name)[1] or axis.key not in found.axes:
+                words.append("no limit")
+                continue
+            within[axis.key] = limit_at(axis, float(value))
+            words.append(f"≤ {axis.text(within[axis.key])}")
+        return [within, *words, parts.remain_line(found, within)]
+
+
+def _bounds(snapshot: PageData, name: str) -> tuple[float, float, float]:
+    return bounds(snapshot.axis(snapshot.chosen_by(name)), list(snapshot.candidates.values()))
 
 
 def _charts(app: Dash, source: Source) -> None:
@@ -101,8 +175,8 @@ def _drawn(found: PageData, limits: tuple[tuple[str, float], ...]) -> tuple[Char
 
     def chart(*keys: str) -> tuple[Chart, str]:
         x, y, colour = map(found.axis, keys)
-        words = view_of(found, x, y, dict(limits)).note() + parts.colour_line(found, colour)
-        return scatter(found, dict(limits), x, y, colour), words + parts.lines_line(found, x, y)
+        words = view_of(found, x, y, dict(limits)).note() + parts.lines_line(found, x, y)
+        return scatter(found, dict(limits), x, y, colour), words
 
     first, words = chart("epsilon", found.chosen_by("ser"), found.chosen_by(leakage_of(found.recipe)))
     second, hint = chart(*opening_axes(found), "epsilon")

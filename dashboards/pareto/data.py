@@ -122,7 +122,7 @@ def bounds(axis: Figure, found: list[Candidate]) -> tuple[float, float, float]:
     values = [math.log10(v) for v in values] if axis.log else values
     low, high = min(values), max(values)
     step = 10.0 ** math.floor(math.log10(max(high - low, 1e-3) / 20))
-    step = min(step, 1.0 if axis.key in ("gpu_seconds", "worker_seconds") else 0.001)  # as fine as `text`
+    step = min(step, 0.001)  # as fine as `text`
     digits = max(0, -round(math.log10(step)))
     low, high = math.floor(low / step) * step, math.ceil(high / step) * step
     return round(low, digits), round(max(high, low + step), digits), step

@@ -12,8 +12,8 @@ from dash import dcc, html
 from sweeps.text.columns import HOLLOW
 from sweeps.text.figures import FIGURES, MARK, WORTH
 
-LIMITS = ("epsilon", "ser", "mia_auc", "cost")
-"""Quantities with a slider. `cost` is in GPU-seconds if the sweep had GPUs."""
+LIMITS = ("epsilon", "ser", "mia_auc")
+"""Quantities with a slider."""
 
 _GRAPH: Any = {
     "displaylogo": False,
@@ -56,17 +56,12 @@ def _slider(key: str, most: float | None) -> dcc.Input:
 
 def answer(limits: Mapping[Any, float]) -> html.Section:
     """Return the card of the recommendation, its reason and the limits, which open as in the recipe."""
-    others = FIGURES["worker_seconds"]
     sliders = [
         _div(
             "limit",
-            html.Label(
-                html.Span(FIGURES.get(key, others).name, id={"type": "limit-name", "key": key}),
-                htmlFor=f"limit-{key}",
-            ),
+            html.Label(FIGURES[key].name, htmlFor=f"limit-{key}"),
             html.Output(id={"type": "limit-text", "key": key}, htmlFor=f"limit-{key}"),
             _slider(key, limits.get(key)),
-            id={"type": "limit-card", "key": key},
         )
         for key in LIMITS
     ]

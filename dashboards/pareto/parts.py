@@ -10,8 +10,7 @@ from dash import html
 
 from dashboards.pareto.data import Limits, PageData, cost_key, is_number, within
 from dashboards.pareto.layout import aria, figures_row, figures_table
-from dashboards.pareto.scatter import varies
-from dashboards.pareto.view import references
+from dashboards.pareto.scatter import references
 from sweeps.config.parts import metric_of
 from sweeps.results.confirmed import seeds_words
 from sweeps.results.front import Candidate
@@ -86,16 +85,6 @@ def outside_line(snapshot: PageData, candidate: Candidate, limits: Limits) -> st
         if not figures.get(axis.key, math.inf) <= most
     ]
     return f"{candidate.name} is outside the limits: {enumerated(over)}." if over else ""
-
-
-def colour_line(snapshot: PageData, colour: Figure) -> str:
-    """Return a sentence on a chart whose points all have one colour; "" if colours tell them apart."""
-    found = [c for c in snapshot.candidates.values() if is_number(c.value(colour.key))]
-    if len(found) < 2 or varies(found, colour):
-        return ""
-    measured = any(candidate.interval(colour.key) for candidate in found)
-    alike = f"do not differ in {colour.label} by more than noise" if measured else f"hardly differ in {colour.label}"
-    return f"All points have one colour, since they {alike}. "
 
 
 def lines_line(snapshot: PageData, x: Figure, y: Figure) -> str:

@@ -1,4 +1,4 @@
-"""The scatter chart of all candidates over two quantities.
+"""The scatter chart of all candidates over two quantities, and the range that it opens with.
 
 Charts are plain dictionaries: Plotly's objects take ten times longer to build.
 """
@@ -6,16 +6,16 @@ Charts are plain dictionaries: Plotly's objects take ten times longer to build.
 from __future__ import annotations
 
 import math
-from statistics import NormalDist
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from plotly.colors import sample_colorscale
 
 from dashboards.pareto.data import Limits, PageData, is_number, within
-from dashboards.pareto.view import drawn_interval, references, view_of
 from sweeps.results.front import Candidate
-from sweeps.text.figures import WORTH, Figure, epsilon_words
-from trainables.records.pareto import difference
+from sweeps.text.figures import MEANINGFUL, NO_GUARANTEE, WORTH, Figure, epsilon_words
+from trainables.records.pareto import GUESSING
 
 Chart = dict[str, Any]
 
@@ -24,18 +24,14 @@ _SCALE = sample_colorscale("Viridis", [i / 10 * 0.88 for i in range(11)])
 """Viridis, without the end that is too close to the background."""
 _INTERVALS = 60
 """The size of the largest front whose intervals are drawn; more intervals would hide each other."""
+_DECADE = 10.0
+"""The smallest ratio of the largest SER to the smallest that makes its axis logarithmic."""
 MANY = 1_000
 """The largest number of points off the front that are SVG elements. More are drawn by WebGL, which takes no seconds."""
 _TINTS = ("rgba(56,158,92,0.20)", "rgba(56,158,92,0.09)", "rgba(128,128,128,0.10)", "rgba(128,128,128,0.22)")
 
 
-def scatter(
-    snapshot: PageData,
-    limits: Limits,
-    x: Figure,
-    y: Figure,
-    colour: Figure,
-) -> Chart:
+def scatter(snapshot: PageData, limits: Limits, x: Figure, y: Figure, colour: Figure) -> Chart:
     """Draw all candidates over two quantities, coloured by a third if it varies.
 
     `assets/page.js` marks the selected point, which it finds by its key, since redrawing thousands of points takes
@@ -100,25 +96,15 @@ def _axis(axis: Figure, values: list[float]) -> Chart:
     }
 
 
-def _groups(
-    drawn: list[Candidate],
-    inside: set[str],
-    x: Figure,
-    y: Figure,
-    colour: Figure,
-) -> list[Chart]:
+def _groups(drawn: list[Candidate], inside: set[str], x: Figure, y: Figure, colour: Figure) -> list[Chart]:
     """Return a trace for each group of candidates, and one for the colour bar.
 
     The groups are those outside the limits, the dominated ones, the front, and its hollow points.
     """
     shades = {c.key: shade_of(c, colour) for c in drawn}
     known = [s for s in shades.values() if s is not None] or [0.0]
-    coloured = varies(drawn, colour)
-    scale = {
-        "colorscale": [[i / 10, tint] for i, tint in enumerate(_SCALE)],
-        "cmin": min(known),
-        "cmax": max(known) if coloured else min(known) + 1,
-    }
+    scale: Chart = {"colorscale": [[i / 10, tint] for i, tint in enumerate(_SCALE)]}
+    scale |= {"cmin": min(known), "cmax": max(*known, min(known) + 1e-9)}
     front = [c for c in drawn if c.key in inside and c.on_front and not c.hollow]
     noisy = [c for c in drawn if c.key in inside and c.hollow]
     groups = [("outside the limits", [c for c in drawn if c.key not in inside], "x-thin-open", 7, 0.4)]
@@ -132,8 +118,6 @@ def _groups(
         marker: Chart = {"symbol": symbol, "size": size, "line": {"width": 1.5}}
         if symbol == "x-thin-open":
             marker["color"] = _MUTED
-        elif not coloured:
-            marker["color"] = _SCALE[5]
         else:
             marker |= scale | {"color": [max(known) if (s := shades[c.key]) is None else s for c in members]}
         bars: Chart = {}
@@ -143,19 +127,17 @@ def _groups(
                 bars = {f"error_{way}": _error_bars(members, axis, _MUTED) for way, axis in (("x", x), ("y", y))}
         trace = _points(name, members, x, y, colour) | {
             "customdata": [c.key for c in members],
-            "meta": {way: _intervals(members, axis) for way, axis in (("x", x), ("y", y))},
             "opacity": opacity,
             "showlegend": bool(members),
             "marker": marker,
         }
         apart = {"type": "scattergl"} if many and symbol in ("circle-open", "x-thin-open") else {}
         traces.append(trace | bars | apart)
-    if coloured:
-        # The colour bar has its own trace, so that it stays if no point is within the limits.
-        traces.append(
-            {"type": "scatter", "mode": "markers", "x": [None], "y": [None], "showlegend": False, "hoverinfo": "skip"}
-            | {"marker": scale | {"color": [max(known)], "showscale": True, "colorbar": _colour_bar(colour)}}
-        )
+    # The colour bar has its own trace, so that it stays if no point is within the limits.
+    traces.append(
+        {"type": "scatter", "mode": "markers", "x": [None], "y": [None], "showlegend": False, "hoverinfo": "skip"}
+        | {"marker": scale | {"color": [max(known)], "showscale": True, "colorbar": _colour_bar(colour)}}
+    )
     return traces
 
 
@@ -175,12 +157,6 @@ def _label(candidate: Candidate, axes: list[Figure]) -> str:
     params = ", ".join(f"{k} {Figure(k, k).text(v)}" for k, v in candidate.params.items())
     note = "Pareto-optimal" if candidate.on_front else "dominated"
     return f"<b>{candidate.name}</b> ({note})<br>" + "<br>".join(lines) + f"<br>{params}"
-
-
-def _intervals(members: list[Candidate], axis: Figure) -> list[tuple[float, float] | None]:
-    """Return the intervals of an axis; [] if it has none."""
-    found = [drawn_interval(c, axis) for c in members]
-    return found if any(found) else []
 
 
 def _colour_bar(colour: Figure) -> Chart:
@@ -266,21 +242,77 @@ def shade_of(candidate: Candidate, axis: Figure) -> float | None:
     return math.log10(value) if axis.log else float(value)
 
 
-def varies(found: list[Candidate], axis: Figure) -> bool:
-    """Return True if colours tell candidates apart.
+@dataclass(frozen=True)
+class View:
+    """Two axes as they are drawn, the candidates that can be drawn, and those among them outside the opening range."""
 
-    They do not if every z0 was solved for one target ε. They do not either if the largest and the smallest value of a
-    measured metric are within noise: at 95 % over all pairs (Bonferroni), as they are the most distant of many.
+    x: Figure
+    y: Figure
+    drawn: list[Candidate]
+    outside: list[Candidate]
+
+    def values(self, axis: Figure, snapshot: PageData) -> list[float]:
+        """Return the values that the opening range of an axis must hold."""
+        out = {candidate.key for candidate in self.outside}
+        return _values(axis, [c for c in self.drawn if c.key not in out], snapshot)
+
+    def note(self) -> str:
+        """Return a sentence on the candidates outside the opening range; "" if there are none."""
+        if not self.outside:
+            return ""
+        n = len(self.outside)
+        few = f"{n} of {len(self.drawn)} points {'is' if n == 1 else 'are'}"
+        return f"{few} outside the range that is shown: a double click in the chart shows all. "
+
+
+def view_of(snapshot: PageData, x: Figure, y: Figure, limits: Limits) -> View:
+    """Return the view of all candidates over two quantities.
+
+    Those without a guarantee are outside its range if some candidate within the limits has one.
     """
-    shades = {c.key: shade for c in found if (shade := shade_of(c, axis)) is not None}
-    members = sorted((c for c in found if c.key in shades), key=lambda c: shades[c.key])
-    if not members:
-        return False
-    least, most = members[0], members[-1]
-    gap = shades[most.key] - shades[least.key]
-    of_most, of_least = most.interval(axis.key), least.interval(axis.key)
-    if of_least is None or of_most is None or gap == 0:
-        return gap > (0.01 if axis.log else 0.0)
-    normal, pairs = NormalDist(), len(members) * (len(members) - 1) / 2
-    wider = normal.inv_cdf(1 - 0.025 / pairs) / normal.inv_cdf(0.975)
-    return gap > wider * (gap - difference(most.value(axis.key), of_most, least.value(axis.key), of_least)[0])
+    every = list(snapshot.candidates.values())
+    x, y = (scaled(axis, every) for axis in (x, y))
+    drawn = [c for c in every if is_drawn(c, x) and is_drawn(c, y)]
+    useful = any(c.value("epsilon") <= MEANINGFUL for c in drawn if within(snapshot, c, limits))
+    keys = [axis.key for axis in (x, y) if useful and axis.key.startswith("epsilon")]
+    outside = [c for c in drawn if any(c.value(key) > NO_GUARANTEE for key in keys)]
+    return View(x, y, drawn, outside)
+
+
+def scaled(axis: Figure, found: Sequence[Candidate]) -> Figure:
+    """Return the axis, logarithmic if it is an SER that varies by a factor of ten or more."""
+    values = [c.value(axis.key) for c in found if is_number(c.value(axis.key))]
+    wide = bool(values) and min(values) > 0 and max(values) >= _DECADE * min(values)
+    return replace(axis, log=True) if axis.key in ("valid_ser", "ser") and wide else axis
+
+
+def _values(axis: Figure, found: Sequence[Candidate], snapshot: PageData) -> list[float]:
+    """Return the values of candidates, the front's intervals, and the reference lines of an axis."""
+    values = [float(value) for c in found if is_number(value := c.value(axis.key))]
+    values += [end for c in found if c.on_front for end in drawn_interval(c, axis) or ()]
+    values += [value for _, value, _ in references(snapshot, axis)]
+    return values + ([1.0, MEANINGFUL] if axis.key == "epsilon" else [])
+
+
+def references(snapshot: PageData, axis: Figure) -> list[tuple[str, float, str]]:
+    """Return the name, the value and the dash of each reference line: SGD, the schema alone, an attack that guesses."""
+    found = (
+        ("SGD, without privacy", snapshot.baseline.get(axis.key), "dash"),
+        ("schema alone", snapshot.schema_only.get(axis.key), "dashdot"),
+        ("guessing", GUESSING.get(axis.key.removeprefix("valid_")), "dot"),
+    )
+    return [(name, v, dash) for name, v, dash in found if is_number(v) and (v > 0 or not axis.log)]
+
+
+def drawn_interval(candidate: Candidate, axis: Figure) -> tuple[float, float] | None:
+    """Return a metric's interval as an axis can show it: above 0 on a logarithmic one. None without an interval."""
+    ends, value = candidate.interval(axis.key), candidate.value(axis.key)
+    if ends is None or not axis.log or ends[0] > 0:
+        return ends
+    return value / math.sqrt(_DECADE), ends[1]
+
+
+def is_drawn(candidate: Candidate, axis: Figure) -> bool:
+    """Return True if a candidate has a value that the axis can show."""
+    value = candidate.value(axis.key)
+    return is_number(value) and (value > 0 or not axis.log)

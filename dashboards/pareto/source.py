@@ -19,7 +19,6 @@ from sweeps.store.journal import CONFIRM
 from sweeps.store.picks import ORIGIN
 from sweeps.store.plans import RELEASE
 from sweeps.store.sweep import Sweep
-from sweeps.tracking.run_note import trials_page
 from sweeps.tracking.store import check_there
 
 Found = TypeVar("Found")
@@ -105,13 +104,6 @@ class Source:
             return mlflow
         # By default MLflow's UI opens on agents and traces.
         return f"{mlflow}/#/experiments/{experiment}/runs/{run_id or record.run_id}?workflowType=machine_learning"
-
-    def trials_page(self, mlflow: str, tracking_uri: str | None = None) -> str | None:
-        """Return the address of the trials' table in the MLflow UI at `mlflow`; None if there is none."""
-        experiment = self._experiment_id(tracking_uri or self.sweep.record.tracking_uri)
-        if experiment is None:
-            return None
-        return f"{mlflow}/{trials_page(experiment, self.sweep.name)}"
 
     def _experiment_id(self, uri: str) -> str | None:
         """Return the id of the sweep's experiment; None if the store does not answer."""

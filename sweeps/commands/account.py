@@ -18,13 +18,11 @@ from sweeps.commands.options import RUNS, Json, Storage
 from sweeps.results.account import UNKNOWN, CorpusAccount, Row, accounts, not_counted
 from sweeps.store.journal import read_journal
 from sweeps.text.errors import one_line
-from sweeps.text.figures import enumerated, epsilon_cell, epsilon_digits
+from sweeps.text.figures import UNITS, enumerated, epsilon_cell, epsilon_digits
 from sweeps.text.paths import as_path
 from sweeps.text.terminal import figures_table, fitting, print_line
 from trainables.config import CorpusSpec
 from trainables.corpora import GENERATED, PUBLIC
-
-_UNITS = {"example": "one utterance", "micro_batch": "one micro-batch", "user": "one user"}
 
 
 def account_command(
@@ -161,7 +159,7 @@ def _table(document: dict[str, Any], heads: list[str]) -> Table:
     """Return a table with a row for each activity, and the columns `heads` beside what was released."""
     names = document["corpus"]
     title = f"Account of corpus {names[0]}" + (f", also called {enumerated(names[1:])}" if names[1:] else "")
-    caption = f"ε at δ = {document['delta']:g}, for {_UNITS[document['unit']]}."
+    caption = f"ε at δ = {document['delta']:g}, for {UNITS[document['unit']]}."
     table = figures_table(title, caption, heads, "released")
     for column in table.columns[:-3]:
         column.justify = "left"

@@ -29,13 +29,13 @@ COMMANDS = {
     "Run a sweep": {
         "run": ("sweeps.commands.run", "Run a sweep to its front, or make a private model of a file of utterances."),
         "resume": ("sweeps.commands.run", "Go on with a sweep that was stopped, and with the release that follows."),
-        "stop": ("sweeps.commands.stop", "End a sweep after its running epochs, as Ctrl-C does; twice: at once."),
+        "stop": ("sweeps.commands.run", "End a sweep after its running epochs, as Ctrl-C does; twice: at once."),
         "list": ("sweeps.commands.status", "List the sweeps of a storage folder, each with its best point."),
         "status": ("sweeps.commands.status", "Show a sweep's state, trials, costs and front; also while it runs."),
         "settings": ("sweeps.commands.settings", "Print a recipe's settings: default, what is allowed, and meaning."),
     },
     "Choose and release": {
-        "front": ("sweeps.commands.front", "Show the Pareto-optimal configurations of a sweep."),
+        "front": ("sweeps.commands.status", "Show the Pareto-optimal configurations of a sweep."),
         "confirm": ("sweeps.commands.confirm", "Train the front again with new seeds, and show means and intervals."),
         "pick": ("sweeps.commands.pick", "Write one configuration of a sweep as a file for `train`."),
         "train": ("sweeps.commands.train", "Train one configuration as a trial does, and measure it."),

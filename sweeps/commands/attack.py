@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 import typer
-from rich import box
 from rich.table import Table
 
 from sweeps.commands.console import LIBRARIES, busy, err, out, print_json
@@ -19,7 +18,7 @@ from sweeps.text.figures import (
     tpr_text,
     users_remark,
 )
-from sweeps.text.terminal import fitting, print_line
+from sweeps.text.terminal import figures_table, fitting, print_line
 
 _LIMITS = (("1pct_fpr", "TPR at FPR ≤ 1 %"), ("01pct_fpr", "at FPR ≤ 0.1 %"))
 
@@ -63,7 +62,6 @@ def show_attacks(document: dict[str, Any]) -> None:
     out.print(fitting(out, (_table(document, limits) for limits in (_LIMITS, _LIMITS[:1], ()))))
     known = {name: value for name, value in document.items() if value is not None}
     for line in (
-        "*: the strongest attack. ± and brackets: 95 % intervals. 5 % at 0.9 %: TPR 5 % at a realised FPR of 0.9 %.",
         compared_words(document),
         *([permitted_words(known)] if permitted_words(known) else []),
         f"{', '.join(epsilon_words(known))}, at δ = {document['delta']:g}",
@@ -76,12 +74,12 @@ def show_attacks(document: dict[str, Any]) -> None:
 
 def _table(document: dict[str, Any], limits: Sequence[tuple[str, str]]) -> Table:
     """Return a table with a row for each attack: its AUC, and its TPR at each of `limits`."""
-    table = Table(
-        title=f"Attacks on {document['run']}", title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0)
+    caption = (
+        "*: the strongest attack. ± and brackets: 95 % intervals. 5 % at 0.9 %: TPR 5 % at a realised FPR of 0.9 %."
     )
-    table.add_column("attack", no_wrap=True)
-    for name in ("AUC", *(words for _, words in limits)):
-        table.add_column(name, justify="right", no_wrap=True)
+    heads = ("attack", "AUC", *(words for _, words in limits))
+    table = figures_table(f"Attacks on {document['run']}", caption, heads)
+    table.columns[0].justify = "left"
     for one in document["attacks"]:
         name = f"{one['name']} *" if one["name"] == document["strongest"] else one["name"]
         low, high = one["auc_ci"]

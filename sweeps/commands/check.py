@@ -30,15 +30,17 @@ def check_command(
         typer.Argument(metavar="NAME|MODEL", help="a sweep, or a registered model, such as voice or voice@champion"),
     ],
     point: PointName = None,
-    max_epsilon: Annotated[float | None, typer.Option(help="largest honest ε that is allowed")] = None,
-    max_ser: Annotated[float | None, typer.Option(help="largest SER that is allowed, such as 0.1")] = None,
-    max_mia_auc: Annotated[float | None, typer.Option(help="largest MIA AUC that is allowed, 0 to 1")] = None,
+    max_epsilon: Annotated[float | None, typer.Option(min=0, help="largest honest ε that is allowed")] = None,
+    max_ser: Annotated[float | None, typer.Option(min=0, help="largest SER that is allowed, such as 0.1")] = None,
+    max_mia_auc: Annotated[float | None, typer.Option(min=0, help="largest MIA AUC that is allowed, 0 to 1")] = None,
     max_mia_tpr: Annotated[
-        float | None, typer.Option(help="largest MIA TPR at 1 % FPR that is allowed, such as 0.02")
+        float | None, typer.Option(min=0, help="largest MIA TPR at 1 % FPR that is allowed, such as 0.02")
     ] = None,
     max_noise_factor: Annotated[
         float | None,
-        typer.Option(help="largest noise over the ledger's that the training's own audit may leave open, such as 1.05"),
+        typer.Option(
+            min=0, help="largest noise over the ledger's that the training's own audit may leave open, such as 1.05"
+        ),
     ] = None,
     storage: Storage = RUNS,
     tracking_uri: TrackingUri = None,
@@ -62,10 +64,6 @@ def check_command(
             "no limit is given; allowed: one or more of --max-epsilon, --max-ser, --max-mia-auc, --max-mia-tpr, "
             "--max-noise-factor"
         )
-    if wrong := next((metric for metric, most in limits.items() if not most >= 0), None):
-        short = {"mia_tpr_at_1pct_fpr": "mia_tpr", "noise_factor_at_most": "noise_factor"}.get(wrong, wrong)
-        option = f"--max-{short.replace('_', '-')}"
-        raise UserError(f"{option} = {limits[wrong]:g}: allowed: a number from 0 on")
     what, figures = (
         _of_sweep(storage, name, point) if _is_sweep(storage, name) else _of_model(storage, name, tracking_uri)
     )

@@ -14,7 +14,6 @@ import typer
 from edp.spec import UserError
 from sweeps.commands.console import out
 from sweeps.commands.options import PATH
-from sweeps.text.paths import make_folder
 from sweeps.text.terminal import print_line
 
 cluster_command = typer.Typer(no_args_is_help=True, help="Write the files that start a cluster.")
@@ -53,9 +52,9 @@ def write_cluster(kind: Kind, folder: Path) -> Path:
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UserError(f"--output = {str(folder)!r}: it is there already; allowed: a new folder")
-    make_folder(folder)
     file = _FILES / "project" / "ray_cluster.yaml" if kind == "aws" else _FILES / "kuberay.yaml"
     try:
+        folder.mkdir(parents=True, exist_ok=True)
         for source in (file, _FILES / "Dockerfile", _ROOT / "dashboards" / "grafana" / "edp-sweeps.json"):
             shutil.copyfile(source, folder / source.name)
         for name in _PROJECT:

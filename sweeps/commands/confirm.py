@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from sweeps.commands.console import LIBRARIES, busy, err, out, print_json
-from sweeps.commands.options import RUNS, Json, Name, Storage, TrackingUri, name_and_point, named
+from sweeps.commands.options import RUNS, Json, Name, Storage, TrackingUri, named
 from sweeps.commands.options import Point as PointName
 from sweeps.engine.progress import Progress
 from sweeps.results.confirmed import DECIDE
@@ -40,7 +40,6 @@ def confirm_command(
     with busy(LIBRARIES):
         from sweeps.engine.jobs.confirm import confirm
 
-    name, point = name_and_point(storage, name, point)
     sweep, progress = named(storage, name), Progress(err)
     with progress.doing("preparing the trainings"):
         document = confirm(sweep, seeds, progress, tracking_uri, point)
@@ -54,9 +53,7 @@ def confirm_command(
 
 def print_confirmation(document: dict[str, Any], console: Console) -> None:
     """Print means and intervals beside the sweep's own figures."""
-    console.print(
-        fitting(console, (_table(document, *parts) for parts in ((True, True), (False, True), (False, False))))
-    )
+    console.print(fitting(console, (_table(document, of_sweep) for of_sweep in (True, False))))
     if document["seeds"] < DECIDE:
         print_line(console, f"{document['seeds']} seeds are too few for a decision; use --seeds {DECIDE} or more")
     for failure in document["failures"]:
@@ -67,10 +64,10 @@ def print_confirmation(document: dict[str, Any], console: Console) -> None:
     print_line(console, f"ε of the sweep and these trainings together: {known}{labels}")
 
 
-def _table(document: dict[str, Any], of_sweep: bool, of_test: bool) -> Table:
+def _table(document: dict[str, Any], of_sweep: bool) -> Table:
     """Return a table with a row for each point: SER and MIA AUC over the new seeds and, if asked, in the sweep."""
     all_metrics = [point["metrics"] for point in document["points"]]
-    means = ["SER valid\nmean ±", *(["SER test\nmean ±"] if of_test else []), "MIA AUC\nmean ±"]
+    means = ["SER valid\nmean ±", "SER test\nmean ±", "MIA AUC\nmean ±"]
     if of_sweep:
         means = ["SER valid\nsweep", *means[:-1], "MIA AUC\nsweep", means[-1]]
     heads = ["trial", "seeds", *means, *(head for head in model_heads(all_metrics) if head.startswith("ε"))]

@@ -48,15 +48,7 @@ def _own_stderr() -> TextIO:
         return sys.stderr
 
 
-def _forget_no_size() -> None:
-    """Drop sizes of 0 that a terminal without a size passes on, with which nothing would be printed."""
-    for name in ("COLUMNS", "LINES"):
-        if os.environ.get(name, "").strip("0 ") == "":
-            os.environ.pop(name, None)
-
-
 _open_streams()
-_forget_no_size()
 # Bound to the streams as they are now, because `ray_session` redirects them to a log while Ray runs.
 # Without markup and emoji, because names and paths may hold brackets or `:x:`.
 out = Console(file=sys.stdout, markup=False, emoji=False)

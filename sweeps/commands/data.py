@@ -135,43 +135,36 @@ def check(
     With a schema that has samples, also count how much of its text is in the corpus.
     """
     spec = _spec(corpus, format, column, schema, quoting)
-    summary = dataclasses.asdict(corpora.check_corpus(spec))
-    counts = _readable(spec, encoder) if encoder is not None else None
-    if counts is not None:
-        summary["encoder"] = dataclasses.asdict(counts)
+    found = corpora.check_corpus(spec)
+    words = _readable(spec, encoder) if encoder is not None else None
     if as_json:
-        print_json(summary)
+        print_json(dataclasses.asdict(found) | ({"encoder": dataclasses.asdict(words)} if words is not None else {}))
         return
-    print_line(
-        out,
-        "{name}: {words} to learn; {utterances:,} utterances ({distinct:,} distinct), {intents} intents, "
-        "{slot_types} slot types; split {train:,} : {valid:,} : {test:,}".format(
-            words=TASKS[summary["task"]], **summary
-        ),
-    )
-    print_line(out, f"labels: {LabelCounts(**summary['label_counts']).words()}")
-    print_line(
-        out,
-        "users: {train_users:,} in train, at most {most_of_a_user:,} of its utterances each".format(**summary)
-        if summary["train_users"]
-        else "users: not known; a person with several utterances is protected less than ε says",
-    )
-    if summary["near_copies"]:
-        print_line(out, near_words(summary["near_copies"], users=bool(summary["train_users"])))
-    if summary["contradictions"]:
-        print_line(
-            out,
-            "contradictions: {contradictions:,} utterances occur with different intents or tags, the first in "
-            "{contradiction}".format(**summary),
-        )
-    if summary["unread"]:
-        print_line(out, f"not read: {', '.join(summary['unread'])}")
-    if summary["schema_unread"]:
-        print_line(out, f"not read of the schema: {', '.join(summary['schema_unread'])}")
-    if summary["schema_text"]:
-        print_line(out, f"schema: {TextOverlap(**summary['schema_text']).words()}")
-    if counts is not None:
-        print_line(out, counts.line())
+    users = "not known; a person with several utterances is protected less than ε says"
+    if found.train_users:
+        users = f"{found.train_users:,} in train, at most {found.most_of_a_user:,} of its utterances each"
+    lines = [
+        f"{found.name}: {TASKS[found.task]} to learn; {found.utterances:,} utterances ({found.distinct:,} distinct), "
+        f"{found.intents} intents, {found.slot_types} slot types; "
+        f"split {found.train:,} : {found.valid:,} : {found.test:,}",
+        f"labels: {LabelCounts(**found.label_counts).words()}",
+        f"users: {users}",
+    ]
+    if found.near_copies:
+        lines.append(near_words(found.near_copies, users=bool(found.train_users)))
+    if found.contradictions:
+        count = f"contradictions: {found.contradictions:,} utterances occur with different intents or tags"
+        lines.append(f"{count}, the first in {found.contradiction}")
+    if found.unread:
+        lines.append(f"not read: {', '.join(found.unread)}")
+    if found.schema_unread:
+        lines.append(f"not read of the schema: {', '.join(found.schema_unread)}")
+    if found.schema_text:
+        lines.append(f"schema: {TextOverlap(**found.schema_text).words()}")
+    if words is not None:
+        lines.append(words.line())
+    for line in lines:
+        print_line(out, line)
 
 
 def _readable(spec: CorpusSpec, encoder: str) -> Readable | None:
@@ -242,7 +235,6 @@ def text(
         Path | None,
         typer.Option("--output", help="file to write as JSON lines, which must not exist, or - to print", **FILE),
     ] = None,
-    as_json: Json = False,
 ) -> None:
     """Show the public text that is made from a schema's samples, or write it as JSON lines of tokens, tags and intent.
 
@@ -266,29 +258,15 @@ def text(
         "intents": [name for name in found.names.intents if not intents[name]],
         "slots": [name for name in found.names.slots if name not in slots],
     }
-    shows = random.Random(seed).sample(made, min(len(made), _SHOWN))
-    summary = {
-        "samples": found.text.count,
-        "values": found.text.distinct_values,
-        "utterances": len(made),
-        "fewest_of_an_intent": min(intents.values(), default=None),
-        "most_of_an_intent": max(intents.values(), default=None),
-        **{f"{kind}_without_text": names for kind, names in lacking.items()},
-        "unread": unread,
-        "shown": [{"intent": one.intent, "text": marked(one)} for one in shows],
-    }
-    if as_json:
-        print_json(summary)
-        return
-    counts = "{samples:,} samples, {values:,} values, {utterances:,} utterances".format(**summary)
     by_intent = f", {min(intents.values()):,} to {max(intents.values()):,} an intent" if intents else ""
+    counts = f"{found.text.count:,} samples, {found.text.distinct_values:,} values, {len(made):,} utterances"
     print_line(out, counts + by_intent)
     for kind, names in lacking.items():
         if names:
             print_line(out, f"{kind} without text: {', '.join(names)}")
     if unread:
         print_line(out, f"not read: {', '.join(unread)}")
-    for one in shows:
+    for one in random.Random(seed).sample(made, min(len(made), _SHOWN)):
         print_line(out, f"  {one.intent + ': ' if one.intent else ''}{marked(one)}")
     if path is not None:
         print_line(out, f"wrote {len(made):,} utterances to {path}")

@@ -19,8 +19,7 @@ from sweeps.commands.console import LIBRARIES, busy, err, out, print_json
 from sweeps.commands.options import Json, Set, Trials, with_trials
 from sweeps.config.choice import chosen_in
 from sweeps.config.loading import apply_overrides, load_recipe
-from sweeps.config.spending import of_training, together
-from sweeps.config.target_epsilon import at_target
+from sweeps.config.spending import price
 from sweeps.engine.progress import shown_each
 from sweeps.text.errors import one_line
 from sweeps.text.figures import (
@@ -163,33 +162,21 @@ def _price(name: str, overrides: list[str], as_json: bool) -> None:
     units = users if recipe.edp.unit == "user" else examples
     if (remark := delta_remark(recipe.edp.delta, recipe.edp.unit, units)) is not None:
         print_line(err, remark)
-    trials, delta = recipe.search.trials, recipe.edp.delta
-    cost = of_training(at_target(recipe, units), units)  # with shuffled epochs that of any configuration
-    release = together([cost], delta)
-    # Where z0 is searched, edp.epsilon limits the release alone: a trial's ε is known once its z0 is drawn.
-    one, search = (release, together([cost] * trials, delta)) if recipe.target is not None else (None, None)
-    document = {
-        "delta": delta,
-        "unit": recipe.edp.unit,
-        "trials": trials,
-        "epsilon_of_trial": one,
-        "epsilon_of_search": search,
-        "epsilon_of_proxy_and_release": release,  # the choice costs nothing
-        **labels_field(recipe.corpus),
-    }
+    prices = price(recipe, units)
     if as_json:
-        print_json(document)
+        print_json({"delta": recipe.edp.delta, "unit": recipe.edp.unit, **prices, **labels_field(recipe.corpus)})
         return
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 2, 0, 0))
     table.add_column("what", no_wrap=True)
     table.add_column("ε", justify="right", no_wrap=True)
-    rows = (("a trial", one), (f"the whole search, {trials} trials", search), ("proxy and release", release))
-    for what, epsilon in rows:
+    names = ("a trial", f"the whole search, {recipe.search.trials} trials", "proxy and release")
+    for what, key in zip(names, ("trial", "search", "proxy_and_release"), strict=True):
+        epsilon = prices[f"epsilon_of_{key}"]
         table.add_row(what, "unknown" if epsilon is None else epsilon_text(epsilon))
     out.print(table)
     proxy = f"chosen on {recipe.search.proxy.name}" if recipe.search.proxy is not None else "it needs search.proxy"
     lines = [
-        f"δ = {delta:g}; unit: {recipe.edp.unit}",
+        f"δ = {recipe.edp.delta:g}; unit: {recipe.edp.unit}",
         f"the whole search: {chosen_in(recipe.search, recipe.search.limits)}",
         f"proxy and release (search.plan=proxy): {proxy}; trained once on {recipe.corpus.name}, for which ε holds; the "
         "check of public corpora for private utterances is not covered",
@@ -244,10 +231,8 @@ def _show(document: dict[str, Any], spec: EDPSpec) -> None:
     for name in ("planned epochs", "ε honest", "ε paper"):
         table.add_column(name, justify="right", no_wrap=True)
     rows = document["per_epoch"]
-    step = max(1, rows[-1]["epoch"] // _ROWS)
     for row in rows:
-        if row["epoch"] % step == 0 or row is rows[-1]:
-            table.add_row(str(row["epoch"]), epsilon_text(row["epsilon"]), epsilon_digits(row["epsilon_paper"]))
+        table.add_row(str(row["epoch"]), epsilon_text(row["epsilon"]), epsilon_digits(row["epsilon_paper"]))
     out.print(table)
     honest, paper = (epsilon_digits(document[name]) for name in ("epsilon", "epsilon_paper"))
     lines = [

@@ -12,7 +12,7 @@ import typer
 from edp.spec import UserError
 from sweeps.commands.console import busy, err
 from sweeps.store.lock import is_held
-from sweeps.text.paths import as_path, is_point, short
+from sweeps.text.paths import as_path, short
 from sweeps.text.terminal import command_line, print_line
 from trainables.records.files import own_files
 
@@ -27,18 +27,7 @@ PATH: dict[str, Any] = {"parser": as_path, "metavar": "PATH"}
 """Keywords of every option and argument that is a path: `typer.Option(help=…, **PATH)`."""
 
 
-def file_named(text: str) -> Path:
-    """Return a file's path.
-
-    Raises:
-        typer.BadParameter: for a name that ends with a slash, which `Path` would drop.
-    """
-    if str(text).endswith("/"):
-        raise typer.BadParameter(f"{text} is a folder; allowed: a file")
-    return as_path(text)
-
-
-FILE: dict[str, Any] = {"parser": file_named, "metavar": "FILE"}
+FILE = {**PATH, "metavar": "FILE"}
 """Keywords of every option that is a file to be written."""
 
 
@@ -149,25 +138,8 @@ def _lacks_its_end(sweep: Sweep) -> bool:
         return False
 
 
-def name_and_point(storage: Path, name: str | None, point: str | None) -> tuple[str | None, str | None]:
-    """Return the sweep's name and the point.
-
-    A name such as `7@3` is a point of the newest sweep, unless a sweep has this name.
-    """
-    if name is not None and point is None and is_point(name) and not (storage / name).exists():
-        return None, name
-    return name, point
-
-
 def with_trials(settings: list[str] | None, trials: int | None) -> list[str]:
-    """Return the settings, with `--trials` as one of them.
-
-    Raises:
-        UserError: if `--set` gives the number of trials, too.
-    """
-    said = [setting for setting in settings or [] if setting.partition("=")[0].strip() == "search.trials"]
-    if trials is not None and said:
-        raise UserError(f"--trials = {trials}: --set {said[-1]} is given too; allowed: only one of them")
+    """Return the settings, with `--trials` as the last of them."""
     return [*(settings or []), *([f"search.trials={trials}"] if trials is not None else [])]
 
 

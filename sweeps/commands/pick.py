@@ -20,7 +20,6 @@ from sweeps.commands.options import (
     Storage,
     TrackingUri,
     WithEncoder,
-    name_and_point,
     named,
     registered_alias,
 )
@@ -42,7 +41,9 @@ def pick_command(
     point: PointName = None,
     max_epsilon: Annotated[float | None, typer.Option(help="largest honest ε that is allowed")] = None,
     max_ser: Annotated[float | None, typer.Option(help="largest validation SER that is allowed, such as 0.2")] = None,
-    max_mia_auc: Annotated[float | None, typer.Option(help="largest MIA AUC that is allowed, 0 to 1")] = None,
+    max_mia_auc: Annotated[
+        float | None, typer.Option(min=0, max=1, help="largest MIA AUC that is allowed, 0 to 1")
+    ] = None,
     require_guarantee: Annotated[
         bool,
         typer.Option(
@@ -69,10 +70,7 @@ def pick_command(
     printed = is_printed(output)
     if printed and as_json:
         raise UserError(f"--output = {str(output)!r}: --json prints there, too; allowed: a file")
-    if max_mia_auc is not None and not 0 <= max_mia_auc <= 1:
-        raise UserError(f"--max-mia-auc = {max_mia_auc:g}: allowed: 0 to 1, such as 0.6")
     called = registered_alias(model_name, alias, with_encoder)
-    name, point = name_and_point(storage, name, point)
     limits = {"epsilon": max_epsilon, "ser": max_ser, "mia_auc": max_mia_auc}
     with busy(LIBRARIES):
         from sweeps.registry.pick import Wanted, pick_point

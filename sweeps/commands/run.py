@@ -1,4 +1,4 @@
-"""`edp-sweep run` and `resume`: a sweep, run to its front or, with a plan, to a released model."""
+"""`edp-sweep run`, `resume` and `stop`: a sweep, run to its front or, with a plan, to a released model."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from sweeps.commands.options import (
 from sweeps.config.loading import load_recipe, read_yaml, recipe_names, recipe_text
 from sweeps.config.recipe import Recipe
 from sweeps.engine.progress import Progress
-from sweeps.store.lock import is_free
+from sweeps.store.lock import STOP, is_free, is_held
 from sweeps.store.storage import share_storage, train_line
 from sweeps.text.figures import epsilon_digits
 from sweeps.text.paths import folder_name, output
@@ -245,36 +245,40 @@ def _show(sweep: Sweep, as_json: bool) -> None:
         print_line(out, next_steps(found))
 
 
+def stop_command(name: Name = None, storage: Storage = RUNS) -> None:
+    """End a sweep after its running epochs, as Ctrl-C does; twice: at once."""
+    sweep = named(storage, name, with_end=False)
+    if not is_held(sweep.folder):
+        raise UserError(f"name = {sweep.name!r} is not running; allowed: a sweep that runs")
+    (sweep.folder / STOP).touch()
+    again = sweep.command("resume")
+    print_line(out, f"{sweep.name} stops when its running epochs have ended and are saved; go on with: {again}")
+
+
 def next_steps(found: Snapshot) -> str:
     """Return the commands that may follow a sweep, each with its purpose."""
     sweep, storage, uri = found.sweep, found.sweep.folder.parent, found.record.tracking_uri
-    if found.plan is not None:
-        return _lines(
-            [
-                (sweep.command("ui"), "opens a page with the released model's guarantee and the trials"),
-                (sweep.command("report"), "writes report.html, for a privacy review of the released model"),
-                (
-                    sweep.command("pick", "--register", "voice"),
-                    "registers the released model as voice, to be served; it costs no more ε",
-                ),
-                (sweep.command("status"), "shows this again, with trials and costs"),
-            ]
-        )
-    train = train_line("picked.yaml", "--on", "train+valid", storage=storage, tracking_uri=uri)
-    what = (
-        "the recommended configuration" if found.recommended().point else "the best configuration; it has no guarantee"
-    )
+    best = "the recommended configuration"
+    if found.plan is None and not found.recommended().point:
+        best = "the best configuration; it has no guarantee"
     steps = [
-        (sweep.command("pick"), f"writes {what} to picked.yaml; --max-ser and other options limit it"),
-        (sweep.command("report"), "writes report.html, for a privacy review"),
-        (sweep.command("confirm"), "trains the front again with new seeds, to tell configurations from luck"),
-        (train, "trains the final model"),
-        (command_line("status", sweep.name, storage=storage), "shows trials, front and the sweep's own ε"),
-        (sweep.command("ui"), "opens a page to compare and pick configurations, and the MLflow UI"),
-        (str(sweep.folder / "front.svg"), "is a picture of the front, for a browser"),
+        (sweep.command("ui"), "opens a page with the released model's guarantee and the trials"),
+        (sweep.command("report"), "writes report.html, for a privacy review of the released model"),
+        (
+            sweep.command("pick", "--register", "voice"),
+            "registers the released model as voice, to be served; it costs no more ε",
+        ),
+        (sweep.command("status"), "shows this again, with trials and costs"),
     ]
-    return _lines(steps)
-
-
-def _lines(steps: list[tuple[str, str]]) -> str:
+    if found.plan is None:
+        train = train_line("picked.yaml", "--on", "train+valid", storage=storage, tracking_uri=uri)
+        steps = [
+            (sweep.command("pick"), f"writes {best} to picked.yaml; --max-ser and other options limit it"),
+            (sweep.command("report"), "writes report.html, for a privacy review"),
+            (sweep.command("confirm"), "trains the front again with new seeds, to tell configurations from luck"),
+            (train, "trains the final model"),
+            (command_line("status", sweep.name, storage=storage), "shows trials, front and the sweep's own ε"),
+            (sweep.command("ui"), "opens a page to compare and pick configurations, and the MLflow UI"),
+            (str(sweep.folder / "front.svg"), "is a picture of the front, for a browser"),
+        ]
     return "\n".join(["", "What to do next:", *(f"  {command}\n      {what}" for command, what in steps)])

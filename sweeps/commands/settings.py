@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from typing import Annotated
 
 import typer
@@ -11,6 +10,7 @@ from edp.spec import UserError
 from sweeps.commands.console import out, print_json
 from sweeps.commands.options import Json
 from sweeps.config.all_settings import settings
+from sweeps.text.errors import suggestion
 from sweeps.text.paths import short
 from sweeps.text.terminal import print_line
 
@@ -30,9 +30,8 @@ def settings_command(
     wanted = (word or "").lower()
     found = [one for one in every if wanted in one.path.lower() or wanted in one.meaning.lower()]
     if not found:
-        close = difflib.get_close_matches(wanted[:100], {name for one in every for name in one.path.split(".")}, n=1)
-        hint = f"did you mean {close[0]}?" if close else "allowed: a part of a setting's path or meaning, such as batch"
-        raise UserError(f"word = {short(word)}: it is in no setting; {hint}")
+        known = {name for one in every for name in one.path.split(".")}
+        raise UserError(f"word = {short(word)}: it is in no setting; {suggestion(wanted, known)}")
     if as_json:
         print_json([one._asdict() for one in found])
         return

@@ -30,14 +30,10 @@ def initial_points(search: SearchSpec, space: Space, shapes: Shapes, kind: str, 
     """Return the configurations to try first, under the sampler's names (`tau_linear`).
 
     These are `search.points_to_evaluate`, if given. Otherwise they are the points above, moved to the nearest point of
-    the recipe's space, for at most half of the trials. A point whose decay is not searched is left out. The points
-    above set the mechanism; other searched settings have the recipe's own values. If no setting of the mechanism is
-    searched, the recipe's own values are the only point.
+    the recipe's space, for at most half of the trials, and without those whose decay is not searched. Other searched
+    settings have the recipe's own values, which are the only point if no setting of the mechanism is searched.
 
     Args:
-        space: the searched settings.
-        shapes: the combinations of them that fit together.
-        kind: the model's kind.
         own: the recipe's values of the searched settings, by dotted path.
 
     Raises:

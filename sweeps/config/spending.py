@@ -18,7 +18,7 @@ from edp.ledger import Ledger
 from edp.spec import Unit
 from sweeps.config.recipe import Recipe, example_params
 from sweeps.config.space import Dimension
-from sweeps.config.target_epsilon import ConfigurationRefused, planned, resolve
+from sweeps.config.target_epsilon import ConfigurationRefused, at_target, planned, resolve
 from trainables.config import TrialSpec
 
 
@@ -108,3 +108,25 @@ def of_trials(recipe: Recipe, units: int, trials: int) -> list[Spending] | None:
     except ConfigurationRefused:
         return None
     return [of_training(spec, units)] * trials
+
+
+def price(recipe: Recipe, units: int) -> dict[str, float | None]:
+    """Return the ε of a trial, of the whole search, and of a choice on a proxy corpus with its release.
+
+    Where z0 is searched, edp.epsilon limits the release alone, so the first two are None.
+
+    Args:
+        units: training utterances of the corpus, or users if they are the unit.
+
+    Raises:
+        UserError: if no noise meets the target.
+    """
+    cost = of_training(at_target(recipe, units), units)  # with shuffled epochs that of any configuration
+    release = together([cost], recipe.edp.delta)
+    trials = recipe.search.trials
+    return {
+        "trials": trials,
+        "epsilon_of_trial": release if recipe.target is not None else None,
+        "epsilon_of_search": together([cost] * trials, recipe.edp.delta) if recipe.target is not None else None,
+        "epsilon_of_proxy_and_release": release,  # the choice costs nothing
+    }

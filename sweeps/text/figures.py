@@ -26,6 +26,8 @@ SMALL = 0.1
 
 LABELS_PUBLIC = "labels are taken to be public"
 
+UNITS = {"example": "one utterance", "micro_batch": "one micro-batch", "user": "one user"}
+
 NO_USERS = "users are not known: a person with several utterances is protected less"
 
 Metrics = Mapping[str, Any]
@@ -298,9 +300,8 @@ def privacy_statement(metrics: dict[str, float], edp: EDPSpec, corpus: CorpusSpe
     epsilon = metrics["epsilon"]
     if epsilon >= NO_GUARANTEE:
         return f"no formal guarantee (epsilon {rounded_up(epsilon):.3g})"
-    unit = {"example": "one utterance", "micro_batch": "one micro-batch", "user": "one user"}[edp.unit]
     sampling = edp.sampling.replace("poisson", "Poisson")
-    said = [f"({rounded_up(epsilon, 4):g}, {edp.delta:g})-DP for {unit}", f"{sampling} sampling"]
+    said = [f"({rounded_up(epsilon, 4):g}, {edp.delta:g})-DP for {UNITS[edp.unit]}", f"{sampling} sampling"]
     return ", ".join([*said, "trusted aggregator", *labels_remark(corpus)])
 
 

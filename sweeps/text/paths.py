@@ -62,11 +62,6 @@ def folder_name(text: str) -> str:
     return re.sub(r"[^A-Za-z0-9._-]+", "-", text)[:60].strip("-._") or "sweep"
 
 
-def is_point(text: str) -> bool:
-    """Return True if `text` names a point of a sweep: `7`, or `7@3`."""
-    return re.fullmatch(r"\d{1,9}(@\d{1,9})?", text, re.ASCII) is not None
-
-
 class _Short(reprlib.Repr):
     """A `repr` without secrets and of bounded depth and width: a value from a file may be of any size."""
 
@@ -115,16 +110,6 @@ def sqlite_url(path: Path) -> str:
     where it would be decoded.
     """
     return "sqlite:///" + re.sub("[?#$]|%(?=[0-9A-Fa-f]{2})", lambda found: f"%{ord(found[0]):02X}", str(path))
-
-
-def make_folder(path: Path) -> None:
-    """Make the folder that `--output` names, if it does not exist.
-
-    Raises:
-        UserError: if it cannot be made.
-    """
-    with _naming("--output", path, "a folder that can be written"):
-        path.mkdir(parents=True, exist_ok=True)
 
 
 def is_printed(path: Path) -> bool:
@@ -180,7 +165,7 @@ def _target(path: Path) -> Path:
 
 
 @contextmanager
-def _naming(option: str, path: Path, allowed: str = "a file that can be written") -> Iterator[None]:
+def _naming(option: str, path: Path) -> Iterator[None]:
     """Turn an error of the block into one that names the option and its path.
 
     Raises:
@@ -192,4 +177,4 @@ def _naming(option: str, path: Path, allowed: str = "a file that can be written"
         raise
     except (OSError, ValueError) as error:
         reason = why_not(error) if isinstance(error, OSError) else str(error)
-        raise UserError(f"{option} = {str(path)!r}: {reason}; allowed: {allowed}") from None
+        raise UserError(f"{option} = {str(path)!r}: {reason}; allowed: a file that can be written") from None

@@ -25,20 +25,13 @@ _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 def unexpected(error: BaseException) -> str:
     """Write the traceback of `error` to the log. Return the line that says what happened and how to report it."""
     cause = cause_of(error)
-    what = " ".join(f"{type(cause).__name__}: {_first_line(cause)}".split())
+    line = str(cause).strip().partition("\n")[0]
+    what = " ".join(f"{type(cause).__name__}: {line[:200]}".split())
     place = _append("".join(traceback.format_exception(error)))
     return (
         f"unexpected {what.removesuffix(':')}; this is a bug: please report it, with the command and the traceback in "
         f"{place}"
     )
-
-
-def _first_line(error: BaseException) -> str:
-    try:
-        lines = str(error).strip().splitlines()
-    except Exception:  # its own `__str__` fails
-        return ""
-    return lines[0][:200] if lines else ""
 
 
 def _append(text: str) -> str:

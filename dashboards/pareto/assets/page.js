@@ -10,24 +10,19 @@ const colour = (name) => getComputedStyle(document.documentElement).getPropertyV
 // A circle in pixels. Plotly's own circle is an ellipse on a logarithmic axis.
 const RING = "M13,0 C13,7.2 7.2,13 0,13 C-7.2,13 -13,7.2 -13,0 C-13,-7.2 -7.2,-13 0,-13 C7.2,-13 13,-7.2 13,0 Z";
 
-// Return the place of a configuration on a chart and its intervals, in a list; [] if it is not drawn.
+// Return the place of a configuration on a chart, in a list; [] if it is not drawn.
 function placesOf(chart, key) {
-  return chart.data.flatMap(({ customdata, x, y, meta }) => {
+  return chart.data.flatMap(({ customdata, x, y }) => {
     const i = (customdata || []).indexOf(key);
-    return i < 0 ? [] : [{ x: x[i], y: y[i], spread: { x: meta?.x?.[i], y: meta?.y?.[i] } }];
+    return i < 0 ? [] : [{ x: x[i], y: y[i] }];
   });
 }
 
 function markOf(chart, key, name, tint) {
   const line = { color: tint, width: 3 };
-  return placesOf(chart, key).flatMap((at) => {
-    const bars = ["x", "y"].filter((way) => at.spread[way]).map((way) => {
-      const [low, high] = at.spread[way];
-      const ends = way === "x" ? { x0: low, x1: high, y0: at.y, y1: at.y } : { x0: at.x, x1: at.x, y0: low, y1: high };
-      return { type: "line", ...ends, line: { color: tint, width: 1.5 }, name: `mark:${name}:bar:${tint}` };
-    });
+  return placesOf(chart, key).map((at) => {
     const ring = { type: "path", path: RING, xsizemode: "pixel", ysizemode: "pixel", xanchor: at.x, yanchor: at.y };
-    return [...bars, { ...ring, line, name: `mark:${name}:${at.x}:${at.y}:${tint}` }];
+    return { ...ring, line, name: `mark:${name}:${at.x}:${at.y}:${tint}` };
   });
 }
 

@@ -16,7 +16,7 @@ from edp.spec import UserError
 from sweeps.commands.app import main
 from sweeps.commands.console import err, out, print_json
 from sweeps.commands.options import RUNS, Storage
-from sweeps.text.paths import check_output, make_folder, output
+from sweeps.text.paths import check_output, output
 from sweeps.text.secrets import redacted
 from sweeps.text.terminal import print_line
 
@@ -87,7 +87,7 @@ def table1(
         wanted = tuple(int(word) for word in epsilons.split(","))
         run = Run(name, trials, utterances, seeds, encoder, storage, tracking_uri, command, again, parts, wanted)
         check(run)
-        make_folder(place)
+        place.mkdir(parents=True, exist_ok=True)
         check_output(place / "table1.json")
         for entries, about in measure(run, Progress(err)):
             # Read again: another row may have been measured at the same time.

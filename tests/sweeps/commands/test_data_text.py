@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -40,13 +39,6 @@ def test_it_shows_counts_what_has_no_text_and_utterances_with_their_slots(schema
     assert lines[:2] == ["intents without text: stop", "slots without text: other"]
     assert len(lines[2:]) == 8
     assert any(line.startswith("  book: ") and "](city)" in line for line in lines)
-    code, out, _ = command("data", "text", schema, "--json", "--utterances", "3", "--seed", "4")
-    found = json.loads(out)
-    assert (code, found["samples"], found["utterances"]) == (0, 3, 3)
-    assert (found["fewest_of_an_intent"], found["most_of_an_intent"]) == (1, 2)
-    assert found["slots_without_text"] == ["other"]
-    assert len(found["shown"]) == 3
-    assert {"intent": "bye", "text": "bye bye"} in found["shown"]
 
 
 def test_what_it_writes_is_a_corpus_that_it_never_overwrites(schema: str, command: Command) -> None:

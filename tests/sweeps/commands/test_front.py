@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from sweeps.commands.front import print_front
-from sweeps.commands.status import print_sweep
+from sweeps.commands.status import print_front, print_sweep
 from sweeps.config.target_epsilon import planned
 from sweeps.results.front import pareto_front
 from sweeps.results.snapshot import Snapshot

@@ -19,7 +19,7 @@ from scipy.stats import t as student
 from dashboards.pareto import parts
 from dashboards.pareto.data import snapshot
 from dashboards.report.page import write_report
-from sweeps.commands.front import front_document, print_front
+from sweeps.commands.status import front_document, print_front
 from sweeps.results.confirmed import estimate, over_seeds, seed_folder, seeds_words
 from sweeps.results.front import pareto_front
 from sweeps.results.snapshot import Snapshot

@@ -121,7 +121,6 @@ PLAN = ("--set", "search.plan=proxy")
         (["epsilon", "RECIPE", "--z0", "1"], "z0: a recipe is given; allowed: --set, --trials, --json"),
         (["epsilon", "--trials", "3", "--z0", "1", "--epochs", "2"], "recipe: missing; allowed: a recipe"),
         (["epsilon"], "z0: missing; allowed: --z0 and --epochs, or a recipe"),
-        (["epsilon", "RECIPE", "--trials", "3", "--set", "search.trials=4"], "--trials = 3: --set search.trials=4 is"),
         (["epsilon", "RECIPE", "--set", "edp.alpha=private", "--set", "edp.epsilon=0.05"], "out of reach"),
         (["run", "RECIPE", *PLAN, "--set", "edp.alpha=private", "--set", "edp.epsilon=0.05"], "out of reach"),
         (["run", "RECIPE", *PLAN, "--set", "edp.epsilon=null"], "it needs a total epsilon"),
