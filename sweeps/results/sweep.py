@@ -100,7 +100,7 @@ def load_sweep(name: str | None = None, storage: str | Path = "runs") -> Sweep:
         if (newest := store.newest(Path(storage))) is None:
             raise UserError(f"storage = {str(storage)!r} holds no sweep; allowed: a folder of sweeps")
         name = newest.name
-    return Sweep(Path(storage), Sweep.existing(Path(storage), name).name)
+    return Sweep.existing(Path(storage), name)
 
 
 def _trial_row(trial: TrialRecord) -> dict[str, Any]:

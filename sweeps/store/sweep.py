@@ -10,7 +10,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import optuna
 from optuna.trial import FrozenTrial, TrialState
@@ -55,7 +55,7 @@ class Sweep(Place):
         return f"<Sweep {self.name}: {state}, in {self.folder}>"
 
     @classmethod
-    def existing(cls, storage: Path, name: str) -> Sweep:
+    def existing(cls, storage: Path, name: str) -> Self:
         """Return a sweep that was started before.
 
         Raises:

@@ -15,7 +15,7 @@ Task = Literal["joint", "intents", "slots"]
 """A corpus' task: intents and slots, intents alone (text classification), or slots alone (NER)."""
 MAX_LABELS = 10_000
 """Largest number of intents, and of slot types, of a corpus."""
-TASKS: dict[Task, str] = {"joint": "intents and slots", "intents": "intents alone", "slots": "slots alone"}
+TASKS: dict[str, str] = {"joint": "intents and slots", "intents": "intents alone", "slots": "slots alone"}
 """The tasks in words."""
 FEW = 10
 """A label in fewer utterances than this is shown to the holder of the data, since its name may say who they are."""
