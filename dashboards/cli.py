@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -12,9 +12,8 @@ from sweeps.commands.console import busy, err, out
 from sweeps.commands.options import FILE, RUNS, Name, Storage, TrackingUri, named
 from sweeps.text.paths import is_printed
 from sweeps.text.terminal import print_line
-
-if TYPE_CHECKING:
-    from trainables.config import TrialSpec
+from trainables.config import TrialSpec
+from trainables.records.job import TrialError
 
 
 def ui_command(
@@ -62,7 +61,6 @@ def report_command(
     with busy("loading the report's libraries"):
         from dashboards.report.page import write_report
         from sweeps.engine.jobs.verify import MINUTE, verify_with_bar
-        from trainables.records.job import TrialError
 
     sweep = named(storage, name)
     with busy(f"writing the report on {sweep.name}") as quiet:

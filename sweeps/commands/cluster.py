@@ -16,7 +16,7 @@ from sweeps.commands.console import out
 from sweeps.commands.options import PATH
 from sweeps.text.terminal import print_line
 
-cluster_command = typer.Typer(no_args_is_help=True, help="Write the files that start a cluster.")
+cluster_command = typer.Typer(no_args_is_help=True, add_completion=False, help="Write the files that start a cluster.")
 
 Kind = Literal["aws", "kuberay"]
 

@@ -33,7 +33,7 @@ from trainables.corpora.splits import TextOverlap, near_words
 if TYPE_CHECKING:
     from trainables.features.word_pieces import Readable
 
-data_command = typer.Typer(no_args_is_help=True, help="Download, generate and check corpora.")
+data_command = typer.Typer(no_args_is_help=True, add_completion=False, help="Download, generate and check corpora.")
 
 _SHOWN = 8
 """Utterances that `data text` shows."""
