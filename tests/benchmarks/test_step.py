@@ -28,7 +28,7 @@ TINY = ["--utterances", "300", "--rounds", "2", "--steps", "1", "--model-size", 
     ids=["clc", "bert"],
 )
 def test_every_method_has_a_row_with_a_ratio_or_a_reason(
-    model: str, workers: str, sizes: list[str], methods: str, command: Command
+    long_story: None, model: str, workers: str, sizes: list[str], methods: str, command: Command
 ) -> None:
     options = [word for size in sizes for word in ("--model-size", size)]
     words = ["--models", model, "--methods", methods, "--batch-sizes", "4", "--workers", workers]

@@ -193,7 +193,9 @@ def test_the_weights_are_the_same_bit_by_bit(settings: dict[str, Any], sizes: di
     assert plain.ledger == hook.ledger
 
 
-def test_bounds_hold_in_95_percent_of_sound_trainings_and_no_alarm_is_raised() -> None:
+def test_bounds_hold_in_95_percent_of_sound_trainings_and_no_alarm_is_raised(
+    long_story: None,
+) -> None:
     """Scores as the mechanism's law has them: Gaussian noise, and Poisson draws."""
     rng, runs, m = np.random.default_rng(0), 300, 1000
     q, steps, z = 0.25, 80, 2.0

@@ -47,7 +47,7 @@ def test_a_sweep_runs_where_neither_home_nor_tmpdir_can_be_written(folder: Path)
     assert done.returncode == 0, done.stderr
 
 
-def test_without_a_home_every_library_is_loaded(folder: Path) -> None:
+def test_without_a_home_every_library_is_loaded(long_story: None, folder: Path) -> None:
     done = foreign(folder, "run", "quickstart_paper", "--tracking-uri", "http://127.0.0.1:9")
     assert done.returncode == 2, done.stderr
     assert "tracking-uri = 'http://127.0.0.1:9' cannot be opened" in done.stderr

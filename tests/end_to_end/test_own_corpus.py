@@ -28,7 +28,7 @@ SMALL = [
 
 @pytest.mark.slow
 def test_a_file_is_released_and_its_account_is_said_before_the_next_training(
-    ray_cluster: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: Command
+    long_story: None, ray_cluster: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: Command
 ) -> None:
     monkeypatch.chdir(tmp_path)
     writers.jsonl(generate("health", 300, seed=5), tmp_path).rename("mine.jsonl")

@@ -92,7 +92,7 @@ def _end(sweep: Sweep) -> None:
 
 @pytest.mark.slow
 def test_a_driver_may_die_at_any_moment_of_the_end(
-    died: Callable[[], Sweep], moments: Callable[[int | None], None], command: Command
+    long_story: None, died: Callable[[], Sweep], moments: Callable[[int | None], None], command: Command
 ) -> None:
     sweep = died()
     storage = sweep.folder.parent

@@ -43,7 +43,9 @@ for uri, target in downloads.items():
 
 
 @pytest.mark.slow
-def test_every_command_and_mlflow_itself_find_runs_artifacts_and_models_in_the_new_place(tmp_path: Path) -> None:
+def test_every_command_and_mlflow_itself_find_runs_artifacts_and_models_in_the_new_place(
+    long_story: None, tmp_path: Path
+) -> None:
     old, new = tmp_path / "old" / "runs", tmp_path / "elsewhere" / "möved 100%"
     made = sweep_of(old, "s", 3)
     run_id, client = made.record.run_id, MlflowClient(made.record.tracking_uri)

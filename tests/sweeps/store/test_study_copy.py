@@ -45,7 +45,9 @@ def counted(made: Sweep) -> dict[int, Ledger | None]:
 
 
 @pytest.mark.slow
-def test_a_driver_may_die_at_any_moment_and_its_study_be_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_driver_may_die_at_any_moment_and_its_study_be_lost(
+    long_story: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     made, recipe = sweep(tmp_path / "runs", "search.sampler=random")
     kept = list[Path]()
 

@@ -72,7 +72,7 @@ def job(output: Path) -> TrialJob:
     return TrialJob(spec(), Path("corpus"), output)
 
 
-def test_a_pool_follows_its_demand_and_its_limit(ray_cluster: str, tmp_path: Path) -> None:
+def test_a_pool_follows_its_demand_and_its_limit(long_story: None, ray_cluster: str, tmp_path: Path) -> None:
     groups, most, queues = _Groups(), 3, []
     with WorkerPool(groups.start, lambda: most, queues.append) as pool:
         taken = [pool.leases.lease.remote(name) for name in "abcd"]
@@ -103,7 +103,9 @@ def test_a_worn_group_is_replaced(ray_cluster: str, tmp_path: Path, monkeypatch:
         assert len(groups.started) == 2
 
 
-def test_a_group_that_has_ended_is_replaced(ray_cluster: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_group_that_has_ended_is_replaced(
+    long_story: None, ray_cluster: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("trainables.workers.worker_group._AGAIN_S", 0.0)
     groups = _Groups()
     with WorkerPool(groups.start, lambda: 2, lambda queue: None) as pool:
@@ -119,7 +121,7 @@ def test_a_group_that_has_ended_is_replaced(ray_cluster: str, monkeypatch: pytes
 
 
 def test_a_group_that_finds_no_place_again_gets_that_of_an_idle_one(
-    ray_cluster: str, monkeypatch: pytest.MonkeyPatch
+    long_story: None, ray_cluster: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("trainables.workers.worker_group._STARVED_S", 1.0)
     groups = _Groups()

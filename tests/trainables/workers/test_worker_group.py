@@ -47,7 +47,7 @@ def epochs_of(group: WorkerGroup, one: TrialJob) -> tuple[list[int], Metrics]:
 
 
 def test_trials_run_one_after_the_other_and_a_failed_one_leaves_the_next_alone(
-    group: WorkerGroup, corpus: Path, tmp_path: Path
+    long_story: None, group: WorkerGroup, corpus: Path, tmp_path: Path
 ) -> None:
     seen, first = epochs_of(group, job(corpus, tmp_path / "first"))
     assert seen == [1, 2]
