@@ -31,8 +31,7 @@ from trainables.records.pareto import difference
 ROWS = 25
 """The number of the table's rows that are shown at once."""
 
-_TPRS = ("valid_mia_tpr_at_1pct_fpr", "mia_tpr_at_1pct_fpr")
-_NOT_IN_TABLE = ("mia_auc", *_TPRS, "intent_accuracy", "slot_f1", "epoch")
+_NOT_IN_TABLE = ("mia_auc", f"valid_{TPR}", TPR, "intent_accuracy", "slot_f1", "epoch")
 _COSTS = ("gpu_seconds", "worker_seconds")
 
 

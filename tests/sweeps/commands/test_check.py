@@ -71,7 +71,7 @@ def test_a_registered_model_is_checked_by_its_tags(tmp_path: Path, command: Comm
     ("words", "says"),
     [
         (("one",), "no limit is given; allowed: one or more of --max-epsilon"),
-        (("one", "--max-ser", "-1"), "'--max-ser': -1.0 is not in the range x>=0"),
+        (("one", "--max-ser", "-1"), "--max-ser = '-1': input should be greater than or equal to 0"),
         (("nothing", "--max-ser", "1"), "name = 'nothing': there is no sweep in"),
         (("one", "77", "--max-ser", "1"), "point = '77': sweep one has no model of this name"),
     ],
