@@ -15,6 +15,7 @@ from sweeps.text.figures import (
     LABELS_PUBLIC,
     compared_words,
     epsilon_words,
+    extraction_words,
     permitted_words,
     tpr_text,
     users_remark,
@@ -65,6 +66,7 @@ def show_attacks(document: dict[str, Any]) -> None:
     for line in (
         "*: the strongest attack. ± and brackets: 95 % intervals. 5 % at 0.9 %: TPR 5 % at a realised FPR of 0.9 %.",
         compared_words(document),
+        extraction_words(document),
         *([permitted_words(known)] if permitted_words(known) else []),
         f"{', '.join(epsilon_words(known))}, at δ = {document['delta']:g}",
         *users_remark(known),
