@@ -14,7 +14,7 @@ from sweeps.results.confirmed import DECIDE, next_training, over_seeds
 from sweeps.results.front_figure import STYLE, svg
 from sweeps.store.prepared import Prepared
 from sweeps.store.records import ConfirmedRun, Point
-from sweeps.text.figures import compared_words, deciding_figure, shadow_words
+from sweeps.text.figures import compared_words, deciding_figure, extraction_words, shadow_words
 from trainables.config import TrialSpec
 from trainables.measure.attacks import Evidence, colour_of, every_attack
 from trainables.measure.attacks.roc import AttackResult, run_attacks
@@ -62,7 +62,11 @@ def attacks_of(
     found, compared = _found(point, prepared, f"compared with {shadow_words(spec.shadow.corpus.name)}")
     finds = {attack.name: attack.finds for attack in every_attack()}
     documents = [one.document() | {"finds": finds.get(one.name)} for one in found]
-    return documents, found, f"{compared[0].upper()}{compared[1:]}."
+    return documents, found, f"{_sentence(compared)}."
+
+
+def _sentence(words: str) -> str:
+    return f"{words[0].upper()}{words[1:]}"
 
 
 def _found(point: Point, prepared: Prepared | None, compared: str) -> tuple[list[AttackResult], str]:
@@ -71,7 +75,8 @@ def _found(point: Point, prepared: Prepared | None, compared: str) -> tuple[list
         document = read_json(kept, dict[str, Any])
         with reading(kept):
             every = [one | document["curves"][one["name"]] for one in document["attacks"]]
-            return TypeAdapter(list[AttackResult]).validate_python(every), compared_words(document)
+            said = f"{compared_words(document)}. {_sentence(extraction_words(document))}"
+            return TypeAdapter(list[AttackResult]).validate_python(every), said
     seen = point.folder / "attack_features.npz"
     if prepared is None or not seen.is_file() or not prepared.attack.is_file():
         return [], compared

@@ -14,6 +14,7 @@ from sweeps.text.figures import (
     LABELS_PUBLIC,
     compared_words,
     epsilon_words,
+    extraction_words,
     permitted_words,
     tpr_text,
     users_remark,
@@ -63,6 +64,7 @@ def show_attacks(document: dict[str, Any]) -> None:
     known = {name: value for name, value in document.items() if value is not None}
     for line in (
         compared_words(document),
+        extraction_words(document),
         *([permitted_words(known)] if permitted_words(known) else []),
         f"{', '.join(epsilon_words(known))}, at δ = {document['delta']:g}",
         *users_remark(known),

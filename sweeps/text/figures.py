@@ -395,6 +395,19 @@ def compared_words(document: Metrics) -> str:
     return f"compared with {count} reference models trained {trained} ({kind}), {epochs} epochs each"
 
 
+def extraction_words(document: Metrics) -> str:
+    """Return how many masked words of training utterances an attack found, and how many guessing would find."""
+    found = document.get("extraction")
+    if found is None:
+        return "extraction: not measured, as no word of the corpus has the slot type secret"
+    low, high = found["exposure_ci"]
+    return (
+        f"extraction: {found['extracted']} of {found['secrets']} masked words found among {found['candidates']} "
+        f"(by guessing {found['extracted_by_guessing']:.1f}); mean exposure {found['exposure']:.2f} bits "
+        f"({low:.2f} to {high:.2f}; by guessing {found['exposure_by_guessing']:.2f})"
+    )
+
+
 def shadow_words(corpus: str) -> str:
     """Return how the sweep's own attack was trained."""
     return f"a shadow model trained without privacy on {corpus}"

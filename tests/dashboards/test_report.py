@@ -270,6 +270,7 @@ def test_attacks_that_were_run_are_drawn_and_tabled(sweep: Sweep, tmp_path: Path
     assert f"rmia {results[1].auc:.3f} {results[1].auc_ci[0]:.3f} – {results[1].auc_ci[1]:.3f}" in text
     assert f"{results[1].tpr_at_1pct_fpr:.2%} at {100 * results[1].realised_1pct_fpr:.3g} %" in text
     assert "Compared with 8 reference models trained without privacy (sgd), 3 epochs each." in text
+    assert "Extraction: not measured" in text
 
     permitted = f"a TPR of {100 * point.metrics['permitted_tpr_at_1pct_fpr']:.3g} % at 1 % FPR"
     assert f"The limit of every attack: the ledger permits any attack {permitted}" in text

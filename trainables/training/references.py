@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from trainables.config import CanariesSpec, TrialSpec
 from trainables.features.encoded_corpus import EncodedCorpus, Split
 from trainables.measure.attacks import Evidence
+from trainables.measure.attacks.extraction import secrets_in
 from trainables.measure.attacks.shadow import fit_attack, load_attack
 from trainables.measure.predictions import collect_predictions, members_and_others
 from trainables.models import JointModel
@@ -127,7 +128,8 @@ def train_reference(reference_model: ReferenceModel, on_epoch: OnEpoch) -> None:
 def score_target(spec: TrialSpec, folder: Path, model_file: Path) -> Arrays:
     """Return the arrays of a trained model that all attacks share, from one forward pass.
 
-    These are features and losses of members and non-members, and losses of the population and the canaries.
+    These are features and losses of members and non-members, and losses of the population, the canaries, and the
+    secrets (`trainables.measure.attacks.extraction`) with the candidates of each in turn, and the numbers of these.
 
     Args:
         folder: the folder of the encoded corpus that it was trained on.
@@ -186,7 +188,7 @@ def attacked(corpus: EncodedCorpus, seed: int) -> tuple[Indices, Indices]:
 def _losses(
     model: JointModel, corpus: EncodedCorpus, seed: int, device: torch.device, *, features: bool = False
 ) -> Arrays:
-    """Return losses of members, non-members and population; with `features`, also those and the canaries' losses."""
+    """Return losses of members, non-members and population; with `features`, see `score_target`."""
     members, non_members = attacked(corpus, seed)
     found: Arrays = {}
     parts: list[tuple[str, Split, Indices]] = [
@@ -196,6 +198,10 @@ def _losses(
     ]
     if features and corpus.size("canaries"):
         parts.append(("canary", "canaries", np.arange(corpus.size("canaries"))))
+    if features and (secrets := secrets_in(corpus)):
+        parts.append(("secret", "train", np.array([row for row, _ in secrets])))
+        parts.append(("candidate", "test", np.concatenate([rows for _, rows in secrets])))
+        found["candidates"] = np.array([len(rows) for _, rows in secrets])
     for name, split, rows in parts:
         seen, found[f"{name}_losses"] = _seen(model, corpus, split, rows, device)
         if features and name in ("member", "non_member"):

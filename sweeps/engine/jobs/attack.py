@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
+import numpy as np
 from rich.console import Console
 
 from edp.spec import UserError
@@ -27,6 +29,7 @@ from trainables.config.keys import NO_EFFECT, cache_key, identity
 from trainables.features.encoded_corpus import EncodedCorpus
 from trainables.measure.attacks.auditing import audit, canary_scores
 from trainables.measure.attacks.canary import read_coins
+from trainables.measure.attacks.extraction import extraction
 from trainables.measure.attacks.roc import AttackResult, run_attacks, strongest
 from trainables.measure.measuring import permitted_metrics, privacy_metrics
 from trainables.records.epochs import read_ledger
@@ -160,6 +163,10 @@ def _document(
     audited = None
     if prepared.coins is not None and "canary_losses" in seen:
         audited = audit(canary_scores(seen["canary_losses"]), read_coins(prepared.coins), delta)
+    extracted = None
+    if "secret_losses" in seen:
+        of_each = np.split(seen["candidate_losses"], seen["candidates"].cumsum()[:-1])
+        extracted = asdict(extraction(seen["secret_losses"], of_each))
     epsilons = privacy_metrics(ledger, delta) if ledger is not None else {}
     permitted = permitted_metrics(ledger, delta) if ledger is not None else {}
     return {
@@ -173,6 +180,7 @@ def _document(
         "reference_epochs": reference_models[0].spec.training.epochs,
         "epsilon_audited": audited.epsilon if audited is not None else None,
         "canaries": audited.canaries if audited is not None else 0,
+        "extraction": extracted,
         "epsilon": epsilons.get("epsilon"),
         "epsilon_user": epsilons.get("epsilon_user"),
         "epsilon_paper": epsilons.get("epsilon_paper"),

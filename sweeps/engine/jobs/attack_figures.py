@@ -10,7 +10,7 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from sweeps.text.figures import FIGURES, compared_words, epsilon_text, permitted_words
+from sweeps.text.figures import FIGURES, compared_words, epsilon_text, extraction_words, permitted_words
 from trainables.measure.attacks import colour_of
 from trainables.measure.attacks.roc import AttackResult
 from trainables.records.files import atomic_write
@@ -120,7 +120,7 @@ def write_attack_page(document: dict[str, Any], results: list[AttackResult], pat
     figures = (roc_figure(results), bars_figure(results), epsilon_figure(document))
     parts = [figure.to_html(full_html=False, include_plotlyjs=i == 0) for i, figure in enumerate(figures)]
     title = f"Attacks on {document['run']}"
-    lines = [compared_words(document), permitted_words(document)]
+    lines = [compared_words(document), extraction_words(document), permitted_words(document)]
     words = "".join(f"<p>{escape(line)}</p>" for line in lines if line)
     head = f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{title}</title>'
     style = "<style>body{font-family:sans-serif;max-width:1100px;margin:1em auto;padding:0 1em}</style>"

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import binom, norm
 
-from trainables.measure.attacks.roc import clopper_pearson, measure, rates_at_fpr
+from trainables.measure.attacks.roc import clopper_pearson, measure, rates_at_fpr, tpr_interval
 
 
 def test_auc_is_the_share_of_pairs_in_order_ties_counting_one_half():
@@ -72,6 +72,26 @@ def test_intervals_hold_what_they_say_for_two_normal_distributions():
         low, high = measure("a", rng.normal(1, 1, 150), rng.normal(0, 1, 150)).auc_ci
         held += low <= norm.cdf(1 / math.sqrt(2)) <= high
     assert held >= 52  # P[Bin(60, 0.95) < 52] = 0.5 %, and the bootstrap is a little short
+
+
+@pytest.mark.parametrize(
+    ("limit", "each", "gap"), [(0.01, 500, 1.0), (0.01, 2500, 3.0), (0.001, 2500, 2.0), (0.01, 40, 1.0)]
+)
+def test_the_interval_of_a_tpr_holds_the_truth_in_95_of_100_samples(limit: float, each: int, gap: float) -> None:
+    """The truth is the TPR at the threshold of all non-members, which the sample does not know."""
+    rng, truth = np.random.default_rng(3), norm.sf(norm.isf(limit) - gap)
+    found = [tpr_interval(rng.normal(gap, 1, each), rng.normal(0, 1, each), limit) for _ in range(200)]
+    assert sum(low <= truth <= high for low, high in found) >= 181  # P[Bin(200, 0.95) < 181] = 0.3 %
+    assert all(low <= high for low, high in found)
+    if each * limit > 4:
+        assert np.mean([low > 0 and high < 1 for low, high in found]) > 0.9, "it says something"
+
+
+def test_the_interval_of_a_tpr_knows_when_the_non_members_are_too_few() -> None:
+    low, high = tpr_interval(np.ones(900), np.zeros(50), 0.001)
+    assert low == 0.0  # the threshold of one in a thousand may be anywhere above all of fifty
+    assert high == 1.0
+    assert tpr_interval(np.full(9, -np.inf), np.array([np.inf, 0.0]), 0.01)[0] == 0.0
 
 
 @pytest.mark.parametrize(("successes", "trials"), [(0, 20), (3, 20), (20, 20), (117, 2350)])

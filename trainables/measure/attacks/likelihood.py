@@ -9,12 +9,14 @@ Shapes: k reference models, n utterances under attack, z utterances of a populat
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import logsumexp
-from scipy.stats import rankdata
+from scipy.optimize import brentq
+from scipy.special import digamma, logsumexp, polygamma
+from scipy.stats import rankdata, t
 
 from trainables.measure.attacks import Attack, Mask
 from trainables.measure.attacks.roc import auc
@@ -24,11 +26,8 @@ Floats = NDArray[np.float64]
 _MIN_LOSS = 1e-9
 """Losses are differences of sums of scores. Smaller ones are rounding errors."""
 
-_OWN_VARIANCE = 32
-"""Fewest references of a kind from which an utterance's own variance is estimated.
-
-With fewer, it is too noisy, and one variance of all utterances is used, as Carlini et al. (2022), section VI-A, do
-below 64 models, 32 of a kind."""
+_MOST_FREEDOM = 1e6
+"""Degrees of freedom of a t distribution that counts as normal."""
 
 
 def loss_scores(losses_n: Floats) -> Floats:
@@ -48,37 +47,74 @@ def logit_confidence(losses: Floats) -> Floats:
 def lira_scores(target_n: Floats, references_kn: Floats, inside_kn: Mask, *, online: bool) -> Floats:
     """Return the scores of LiRA (Carlini et al. 2022, Algorithm 1), from losses.
 
-    Online, a score is the log likelihood ratio of the target's logit confidence under two normal distributions: one
-    fitted to the models that were trained on the utterance, one to the others. Offline, it is the distance above the
-    others' mean in standard deviations (a one-sided test; its p-value gives the same order).
+    Online, a score is the log likelihood ratio of the target's logit confidence under two distributions: one fitted to
+    the models that were trained on the utterance, one to the others. Offline, it is how unlikely so high a confidence
+    is under the others': -log of its p-value, so that a threshold has the same FPR for every utterance.
+
+    The distributions are Student's t (`_fitted`, `_Predicted`), because few references tell little of an utterance's
+    own variance. Carlini et al. take normal ones, with one variance for all utterances or each one's own.
 
     Raises:
         ValueError: if an utterance has no reference outside (or, online, inside).
     """
     target_n, confidence_kn = logit_confidence(target_n), logit_confidence(references_kn)
-    mean_out_n, std_out_n = _normal(confidence_kn, ~inside_kn, "outside")
-    far_out_n = (target_n - mean_out_n) / std_out_n
+    out = _fitted(confidence_kn, ~inside_kn, "outside")
     if not online:
-        return far_out_n
-    mean_in_n, std_in_n = _normal(confidence_kn, inside_kn, "inside")
-    far_in_n = (target_n - mean_in_n) / std_in_n
-    return (far_out_n**2 - far_in_n**2) / 2 + np.log(std_out_n / std_in_n)
+        return -np.asarray(t.logsf(*out.standardised(target_n)))
+    return _fitted(confidence_kn, inside_kn, "inside").log_density(target_n) - out.log_density(target_n)
 
 
-def _normal(values_kn: Floats, chosen_kn: Mask, where: str) -> tuple[Floats, Floats]:
-    """Return mean and standard deviation over the chosen models of each utterance."""
+@dataclass(frozen=True)
+class _Predicted:
+    """Student's t distribution of one more model's confidence, of each utterance."""
+
+    mean_n: Floats
+    std_n: Floats
+    freedom_n: Floats
+
+    def standardised(self, value_n: Floats) -> tuple[Floats, Floats]:
+        """Return the distance from the mean in standard deviations, and the degrees of freedom."""
+        return (value_n - self.mean_n) / self.std_n, self.freedom_n
+
+    def log_density(self, value_n: Floats) -> Floats:
+        return np.asarray(t.logpdf(*self.standardised(value_n)) - np.log(self.std_n))
+
+
+def _fitted(values_kn: Floats, chosen_kn: Mask, where: str) -> _Predicted:
+    """Return the distribution of each utterance's value over models, given those of the chosen ones.
+
+    The variances of utterances are taken to come from an inverse gamma distribution. All utterances together give its
+    two parameters (Smyth 2004). So the variance of one is shrunk to that of all, as far as they are alike. BaVarIA
+    (Brännvall 2026) shrinks it too. The mean is unknown as well, which makes the prediction wider.
+    """
     count_n = chosen_kn.sum(0)
     if (count_n < 1).any():
         raise ValueError(f"an utterance has no reference model that it is {where} of; allowed: at least one")
     mean_n = np.where(chosen_kn, values_kn, 0.0).sum(0) / count_n
     squares_n = np.where(chosen_kn, (values_kn - mean_n) ** 2, 0.0).sum(0)
-    if count_n.min() >= _OWN_VARIANCE:
-        variance_n = squares_n / (count_n - 1)
-    else:
-        freedom = int((count_n - 1).sum())
-        # A single model of a kind has no spread. Any constant keeps the order of the scores.
-        variance_n = np.full(len(count_n), squares_n.sum() / freedom if freedom else 1.0)
-    return mean_n, np.sqrt(variance_n + 1e-12)
+    own_n = (count_n - 1).astype(float)
+    prior_variance, prior_freedom = _prior(squares_n, own_n)
+    freedom_n = prior_freedom + own_n
+    variance_n = (prior_freedom * prior_variance + squares_n) / freedom_n
+    return _Predicted(mean_n, np.sqrt(variance_n * (1 + 1 / count_n) + 1e-12), freedom_n)
+
+
+def _prior(squares_n: Floats, freedom_n: Floats) -> tuple[float, float]:
+    """Return the typical variance of utterances, and for how many degrees of freedom of its own each may take it.
+
+    log s² of sample variances s² with d degrees of freedom has the variance ψ′(d/2) if all true variances are the same;
+    more than that is what utterances differ by. A single model of a kind has no spread: any constant keeps the order.
+    """
+    spread_n = (freedom_n > 0) & (squares_n > 0)
+    if not spread_n.any():
+        return 1.0, _MOST_FREEDOM
+    half_n = freedom_n[spread_n] / 2
+    logs_n = np.log(squares_n[spread_n] / (2 * half_n)) - digamma(half_n) + np.log(half_n)
+    beyond = float(logs_n.var() - polygamma(1, half_n).mean())
+    if beyond <= polygamma(1, _MOST_FREEDOM / 2):
+        return float(squares_n.sum() / freedom_n.sum()), _MOST_FREEDOM
+    half = brentq(lambda half: polygamma(1, half) - beyond, 1e-3, _MOST_FREEDOM)
+    return float(np.exp(logs_n.mean() + digamma(half) - np.log(half))), 2 * float(half)
 
 
 def rmia_scores(

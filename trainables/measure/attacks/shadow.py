@@ -28,7 +28,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from trainables.measure.attacks import Attack, Scores
-from trainables.measure.attacks.roc import auc, auc_interval, clopper_pearson, rates_at_fpr
+from trainables.measure.attacks.roc import auc, auc_interval, rates_at_fpr, tpr_interval
 from trainables.records.files import atomic_write, read_json, reading
 
 Floats = NDArray[np.float32]
@@ -75,12 +75,11 @@ def attack_scores(attack: Fitted, features: Floats) -> Scores:
 def attack_metrics(member_scores: Scores, non_member_scores: Scores) -> dict[str, float]:
     """Return the metrics `mia_auc` and `mia_tpr_at_1pct_fpr` with 95 % intervals, and the realised FPR.
 
-    Scores are higher for members. The TPR's interval is Clopper and Pearson's over members, for the threshold that
-    these non-members set.
+    Scores are higher for members.
     """
     low, high = auc_interval(member_scores, non_member_scores)
-    (tpr, fpr), members = rates_at_fpr(member_scores, non_member_scores, 0.01), len(member_scores)
-    tpr_low, tpr_high = clopper_pearson(round(tpr * members), members)
+    tpr, fpr = rates_at_fpr(member_scores, non_member_scores, 0.01)
+    tpr_low, tpr_high = tpr_interval(member_scores, non_member_scores, 0.01)
     return {
         "mia_auc": auc(member_scores, non_member_scores),
         "mia_auc_lower": low,
