@@ -96,9 +96,11 @@ def load_sweep(name: str | None = None, storage: str | Path = "runs") -> Sweep:
     Raises:
         UserError: if there is no such sweep, with the names of those in the storage folder.
     """
-    if name is None and (newest := store.newest(Path(storage))) is None:
-        raise UserError(f"storage = {str(storage)!r} holds no sweep; allowed: a folder of sweeps")
-    return Sweep.existing(Path(storage), newest.name if name is None else name)
+    if name is None:
+        if (newest := store.newest(Path(storage))) is None:
+            raise UserError(f"storage = {str(storage)!r} holds no sweep; allowed: a folder of sweeps")
+        name = newest.name
+    return Sweep.existing(Path(storage), name)
 
 
 def _trial_row(trial: TrialRecord) -> dict[str, Any]:
