@@ -196,8 +196,7 @@ class _Seen(optuna.Study):
             shown = copy.copy(trial)
             shown.number = number  # samplers sort by it, and a trial that was interrupted has a later one
             if number not in ended:
-                shown.state, shown.values = TrialState.RUNNING, None
-                shown.system_attrs = {k: v for k, v in shown.system_attrs.items() if k != "constraints"}
+                shown.state, shown.values, shown.system_attrs = TrialState.RUNNING, None, {}
             self._shown.append(shown)
 
     def _get_trials(

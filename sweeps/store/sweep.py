@@ -22,9 +22,9 @@ from sweeps.config.loading import read_yaml, write_yaml
 from sweeps.config.recipe import Recipe
 from sweeps.store.lock import is_held
 from sweeps.store.records import REPEATED, SweepRecord, TrialRecord, known_ledger, number_of, trial_record
-from sweeps.store.settings import check_settings
 from sweeps.store.storage import Place, relative_store, store_here
 from sweeps.store.study import StudyGone, read_study, restore
+from sweeps.store.unchanged import check_settings
 from sweeps.text.errors import one_line
 from sweeps.text.paths import is_name, sqlite_url
 from sweeps.text.secrets import HIDDEN, redacted
@@ -114,8 +114,9 @@ class Sweep(Place):
 
     @property
     def began(self) -> float:
-        """The time at which the sweep was started, in seconds since the epoch."""
-        return (self.folder / RECIPE).stat().st_mtime  # it is written once
+        """The time at which the sweep was started, in seconds since the epoch; 0 if its recipe is lost."""
+        recipe = self.folder / RECIPE  # is written once
+        return recipe.stat().st_mtime if recipe.is_file() else 0.0
 
     def trial_folder(self, number: int) -> Path:
         """Return the folder of a trial's model, ledger and attack features."""
@@ -269,9 +270,4 @@ def all_sweeps(storage: Path) -> list[Sweep]:
 
 def newest(storage: Path) -> Sweep | None:
     """Return the sweep that was started last, None if there is none."""
-
-    def started(sweep: Sweep) -> float:
-        recipe = sweep.folder / RECIPE  # is written once
-        return recipe.stat().st_mtime if recipe.is_file() else 0.0
-
-    return max(all_sweeps(storage), key=started, default=None)
+    return max(all_sweeps(storage), key=lambda sweep: sweep.began, default=None)

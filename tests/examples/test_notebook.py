@@ -35,9 +35,13 @@ def test_it_holds_no_outputs_and_its_first_cell_the_parameters() -> None:
 def test_it_reads_a_sweep_and_picks_from_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     sweep_of(tmp_path / "runs", "mine", 5, tracked=False)
-    drawn = []
-    scatter = Axes.scatter
-    monkeypatch.setattr(Axes, "scatter", lambda *a, **k: drawn.append(len(a[1])) or scatter(*a, **k))
+    drawn, scatter = list[int](), Axes.scatter
+
+    def noting(axes: Axes, x: Any, *about: Any, **more: Any) -> Any:
+        drawn.append(len(x))
+        return scatter(axes, x, *about, **more)
+
+    monkeypatch.setattr(Axes, "scatter", noting)
     monkeypatch.setattr("sweeps.run", lambda *a, **k: sweeps.load_sweep("mine"), raising=False)
     found = cells(RECIPE="", NAME="mine", STORAGE="runs")
     assert drawn == [len(found["front"])] == [len(found["sweep"].front())]

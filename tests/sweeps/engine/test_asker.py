@@ -120,10 +120,12 @@ def test_the_next_trial_waits_for_those_that_choose_it(tmp_path: Path) -> None:
     made, recipe = sweep(tmp_path, *SAMPLED)
     study = open_study(made, recipe)
     asker = Asker(study, recipe, 2)
-    (first, _), (second, _) = asker.ask() or (), asker.ask() or ()
+    first, second = asker.ask(), asker.ask()
+    assert first is not None
+    assert second is not None
     assert not asker.ready
-    study.tell(second, [0.5, 0.5])
+    study.tell(second[0], [0.5, 0.5])
     assert not asker.ready, "the first one chooses it"
-    study.tell(first, [0.5, 0.5])
+    study.tell(first[0], [0.5, 0.5])
     assert asker.ready
     assert (asker.known_to(0), asker.known_to()) == (set(), {0})
