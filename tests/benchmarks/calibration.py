@@ -35,7 +35,7 @@ from sweeps.engine.frozen_states import ensure_states
 from tests.benchmarks.machine import about
 from trainables.corpora import load_corpus
 from trainables.corpora.schema import public_text
-from trainables.features.encoding import encode
+from trainables.features.encoded_corpus import encode
 from trainables.features.states import has_states
 from trainables.measure.attacks.likelihood import lira_scores, logit_confidence
 from trainables.measure.attacks.roc import auc, clopper_pearson, rates_at_fpr, tpr_interval

@@ -36,8 +36,7 @@ from sweeps.engine.frozen_states import ensure_states
 from tests.benchmarks.machine import about
 from trainables.config import TrialSpec
 from trainables.corpora import load_corpus
-from trainables.features.encoded_corpus import EncodedCorpus, Split
-from trainables.features.encoding import encode
+from trainables.features.encoded_corpus import EncodedCorpus, Split, encode
 from trainables.measure.predictions import by_length
 from trainables.models import JointModel
 from trainables.records.files import atomic_write

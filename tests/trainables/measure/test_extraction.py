@@ -12,7 +12,7 @@ from tests.support.tiny import spec
 from trainables.corpora import generate
 from trainables.corpora.splits import split_corpus
 from trainables.corpora.types import Splits, Utterance
-from trainables.features.encoding import encode
+from trainables.features.encoded_corpus import encode
 from trainables.measure.attacks.extraction import extraction, secrets_in
 
 NAMES = [f"{first}{last}" for first in ("bal", "dor", "fen", "gil") for last in ("ka", "mo", "su", "ti", "wu")]
