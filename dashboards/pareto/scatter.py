@@ -82,18 +82,23 @@ def _axis(axis: Figure, values: list[float]) -> Chart:
     """Return the style of an axis whose quantity takes `values`."""
     logs = [math.log10(v) for v in values if v > 0] or [0.0]
     decades = max(1, math.ceil((max(logs) - min(logs)) / 8))  # at most eight ticks
+    low, high = _range(axis, values)
+    shares = [
+        d * 10.0**k
+        for k in range(math.floor(low), math.ceil(high))
+        for d in ((1, 2, 5) if high - low < 1.2 else (1, 3))
+    ]
     return {
         "title": {"text": axis.label, "standoff": 10},
         "type": "log" if axis.log else "linear",
-        "range": _range(axis, values),
+        "range": [low, high],
         "gridcolor": _GRID,
         "linecolor": _MUTED,
         "zeroline": False,
         "tickformat": ".3~p" if axis.percent else "",
         "exponentformat": "power",
-        "dtick": None if not axis.log else "D2" if axis.percent else decades,  # D2: 1, 2 and 5
         "automargin": True,
-    }
+    } | ({} if not axis.log else {"tickvals": shares} if axis.percent else {"dtick": decades})
 
 
 def _groups(drawn: list[Candidate], inside: set[str], x: Figure, y: Figure, colour: Figure) -> list[Chart]:
@@ -200,7 +205,7 @@ def _bands(values: list[float], x: Figure) -> tuple[list[Chart], list[Chart]]:
         if right - left > len(words) * 0.009 * (high - low):
             notes.append(
                 {"text": words, "x": (left + right) / 2, "xref": "x", "y": 1, "yref": "paper", "yanchor": "bottom"}
-                | {"showarrow": False, "font": {"size": 11, "color": _MUTED}}
+                | {"showarrow": False, "font": {"size": 11, "color": _MUTED}, "yshift": 12 * (len(notes) % 2)}
             )
     return shapes, notes
 
