@@ -17,7 +17,6 @@ from sweeps.commands.console import LIBRARIES, busy, err, out, print_json
 from sweeps.commands.options import RUNS, Json, Name, Storage, TrackingUri, named
 from sweeps.commands.options import Point as PointName
 from sweeps.engine.progress import Progress
-from sweeps.results.confirmed import DECIDE
 from sweeps.text.columns import epsilon_legend, model_cells, model_heads
 from sweeps.text.figures import FIGURES, LABELS_PUBLIC, deciding_cell, epsilon_text
 from sweeps.text.terminal import figures_table, fitting, print_line
@@ -39,6 +38,7 @@ def confirm_command(
     """
     with busy(LIBRARIES):
         from sweeps.engine.jobs.confirm import confirm
+        from sweeps.results.confirmed import DECIDE
 
     sweep, progress = named(storage, name), Progress(err)
     with progress.doing("preparing the trainings"):
@@ -46,16 +46,16 @@ def confirm_command(
     if as_json:
         print_json(document)
     else:
-        print_confirmation(document, out)
+        print_confirmation(document, DECIDE, out)
     if document["failures"]:
         raise typer.Exit(1)
 
 
-def print_confirmation(document: dict[str, Any], console: Console) -> None:
-    """Print means and intervals beside the sweep's own figures."""
+def print_confirmation(document: dict[str, Any], least: int, console: Console) -> None:
+    """Print means and intervals beside the sweep's own figures, and that fewer than `least` seeds decide nothing."""
     console.print(fitting(console, (_table(document, of_sweep) for of_sweep in (True, False))))
-    if document["seeds"] < DECIDE:
-        print_line(console, f"{document['seeds']} seeds are too few for a decision; use --seeds {DECIDE} or more")
+    if document["seeds"] < least:
+        print_line(console, f"{document['seeds']} seeds are too few for a decision; use --seeds {least} or more")
     for failure in document["failures"]:
         print_line(console, f"failed: {failure}")
     cost = document["epsilon_of_sweep_and_confirmation"]

@@ -24,8 +24,6 @@ from sweeps.commands.options import (
     registered_alias,
 )
 from sweeps.commands.options import Point as PointName
-from sweeps.results.confirmed import seeds_words
-from sweeps.results.snapshot import Snapshot
 from sweeps.store.storage import train_line
 from sweeps.text.figures import (
     labels_field,
@@ -74,6 +72,8 @@ def pick_command(
     limits = {"epsilon": max_epsilon, "ser": max_ser, "mia_auc": max_mia_auc}
     with busy(LIBRARIES):
         from sweeps.registry.pick import Wanted, pick_point
+        from sweeps.results.confirmed import seeds_words
+        from sweeps.results.snapshot import Snapshot
 
     wanted = Wanted(output, model_name, called, with_encoder, force, require_guarantee, tracking_uri)
     sweep = named(storage, name)
