@@ -17,6 +17,7 @@ import yaml
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 from mlflow.exceptions import MlflowException
+from typing_extensions import TypedDict  # pydantic reads it before Python 3.12
 
 from dashboards.report.chosen import attacks_of, roc_svg, survived
 from dashboards.report.questions import questions
@@ -63,6 +64,15 @@ from trainables.records.files import atomic_write, read_json_if_any, reading
 
 Verify = Callable[[TrialSpec], dict[str, Any] | None]
 _VERIFIED = "verified.json"
+
+
+class _Verified(TypedDict):
+    """What `edp-sweep verify` measured."""
+
+    violations: list[dict[str, str]]
+    sensitivity: dict[str, float]
+    noise_std: dict[str, float]
+    steps: int
 
 
 def write_report(
@@ -192,7 +202,7 @@ def _about_subject(found: Snapshot, subject: Subject, tracker: Tracker) -> dict[
         examples = sum(corpus["sizes"][split] for split in splits)
     elif subject.trained is not None:
         examples = subject.trained.examples
-    verified = read_json_if_any(model.folder / _VERIFIED, dict[str, Any])
+    verified = read_json_if_any(model.folder / _VERIFIED, _Verified)
     users = corpus["users"] if corpus else None
     counted, n = ("user", users) if spec.edp.unit == "user" else ("utterance", examples)
     delta = delta_words(model.metrics["delta"], counted, n)
