@@ -88,8 +88,7 @@ def verify_with_bar(spec: TrialSpec, seconds: float | None = None) -> dict[str, 
         UserError: for a configuration that cannot be verified, or would take longer than the time limit.
         TrialError: for one that cannot be trained.
     """
-    from sweeps.engine.frozen_states import ensure_states
-    from sweeps.engine.prepare import check_encoders
+    from sweeps.engine.prepare import check_encoders, ensure_states
     from trainables.features.encoding import encode
     from trainables.training.process import alone
     from trainables.training.verification import verify
