@@ -27,9 +27,7 @@ _LIMITS = (("1pct_fpr", "TPR at FPR ≤ 1 %"), ("01pct_fpr", "at FPR ≤ 0.1 %")
 def attack_command(
     run: Annotated[
         str,
-        typer.Argument(
-            help="a model: SWEEP/NUMBER, SWEEP/NUMBER@EPOCH, SWEEP/baseline, a training's folder or an MLflow run's id"
-        ),
+        typer.Argument(help="a model: SWEEP/NUMBER, SWEEP/NUMBER@EPOCH, SWEEP/baseline or a training's folder"),
     ],
     references: Annotated[
         int, typer.Option(help="number of reference models that RMIA and LiRA compare with, even")
@@ -47,8 +45,7 @@ def attack_command(
 ) -> None:
     """Run all attacks on one trained model."""
     with busy(LIBRARIES):
-        from sweeps.engine.jobs.attack import attack
-        from sweeps.engine.jobs.attack_target import find_target
+        from sweeps.engine.jobs.attack import attack, find_target
 
     target = find_target(run, storage, tracking_uri)
     document = attack(target, references, reference_training, err)

@@ -29,10 +29,9 @@ from sweeps.results.cost import Spent, over_budget
 from sweeps.results.earlier import sweeps_in
 from sweeps.store.picks import heading_of
 from sweeps.store.prepared import Prepared
-from sweeps.store.records import number_of
+from sweeps.store.records import FEATURES, digests, number_of
 from sweeps.store.study import back_up
 from sweeps.store.sweep import Sweep
-from sweeps.store.trial_file import FEATURES, digests
 from sweeps.tracking.job_run import JobRun, corpus_inputs, open_refused_run, open_trial_run, trial_run_name
 from sweeps.tracking.tracker import Tracker
 from trainables.records.epochs import by_epoch, read_curve, read_ledger

@@ -18,13 +18,12 @@ much noise are seldom comparable, and a trial whose noise decays has had most of
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Sequence
+from collections.abc import Container, Mapping, Sequence
 from pathlib import Path
 
 from sweeps.config.parts import StopSpec
 from trainables.records.epochs import point_of, read_curve
 from trainables.records.pareto import (
-    TRADE_OFF,
     Metrics,
     Objectives,
     SelectionFigures,
@@ -48,27 +47,15 @@ class Stopper:
         spec: the recipe's settings.
         epochs: epochs of a complete trial, after the last of which no trial is stopped.
         every: epochs between reports. A trial is judged at the first report at or after a rung.
-        trials: the folder of the trials' folders, named by number: what they have reported before is read from there.
-        objectives: the objectives of their points.
+        curves: the points of trials that began before, by number, the first epoch first.
     """
 
     def __init__(
-        self,
-        spec: StopSpec,
-        epochs: int,
-        every: int = 1,
-        trials: Path | None = None,
-        objectives: Objectives = TRADE_OFF,
+        self, spec: StopSpec, epochs: int, every: int = 1, curves: Mapping[int, Sequence[Values]] | None = None
     ) -> None:
         self._spec, self._every = spec, every
         self._rungs = {self._reports(rung) for rung in rungs(spec.grace_epochs, epochs)} - {self._reports(epochs)}
-        self._curves: dict[int, list[Values]] = {}
-        for number, curve in (curves_in(trials) if trials is not None else {}).items():
-            self.seen(number, [rung_point(metrics, objectives) for metrics in curve])
-
-    def seen(self, trial: int, curve: Sequence[Values]) -> None:
-        """Set the points that a trial of an earlier session reported, the first epoch first."""
-        self._curves[trial] = list(curve)
+        self._curves = {number: list(curve) for number, curve in (curves or {}).items()}
 
     def after_epoch(self, trial: int, epoch: int, point: Values, others: Container[int] | None = None) -> str | None:
         """Add the point of a trial after `epoch` epochs, and return the reason to stop it, if there is one.
@@ -101,9 +88,10 @@ class Stopper:
         return None
 
 
-def curves_in(trials: Path) -> dict[int, list[Metrics]]:
+def curves_in(trials: Path, objectives: Objectives) -> dict[int, list[Values]]:
     """Return the curves of the trials whose folders are in `trials`, by number; other files are ignored."""
-    return {int(folder.name): read_curve(folder) for folder in trials.glob("*") if folder.name.isdecimal()}
+    found = {int(folder.name): read_curve(folder) for folder in trials.glob("*") if folder.name.isdecimal()}
+    return {number: [rung_point(metrics, objectives) for metrics in curve] for number, curve in found.items()}
 
 
 def rung_point(metrics: Metrics, objectives: Objectives) -> Values:

@@ -17,8 +17,8 @@ from pathlib import Path
 from edp.spec import UserError
 from sweeps.config.parts import ResourcesSpec, SearchSpec
 from sweeps.config.target_epsilon import check_batches
-from sweeps.engine.last_words import spoken_for
-from sweeps.engine.placement import Placement, check_memory, placement
+from sweeps.engine.dying import print_if_killed
+from sweeps.engine.placement import Placement, placement
 from sweeps.engine.prepare import (
     RunJob,
     check_encoders,
@@ -72,7 +72,7 @@ class Opening:
         units: training utterances of the corpus, or users if they are the unit.
 
     Raises:
-        UserError: as `sweeps.engine.prepare.open_corpora`; for a model that is too large or a batch that does not fit.
+        UserError: as `sweeps.engine.prepare.open_corpora`; for a batch that does not fit.
     """
 
     def __init__(
@@ -88,7 +88,6 @@ class Opening:
     ) -> None:
         self.place, self.spec, self.progress, self.with_valid = place, spec, progress, with_valid
         check_encoders(trials)
-        check_memory(trials, spec.training.workers)
         progress.step("reading the corpora")
         self.prepared, self.read = open_corpora(spec, place.cache, place.folder, progress.say)
         self.units = num_privacy_units(spec, self.prepared, self.read, with_valid)
@@ -101,8 +100,8 @@ class Opening:
         """Connect to Ray, or start it, while the block runs."""
         self.progress.step("starting Ray")
         again = "this process ended while Ray started; type the command again"
-        with spoken_for(again, self.progress.console) as hush, ray_session(self.place.log, self.progress.say):
-            hush()
+        with print_if_killed(again, self.progress.console) as cancel, ray_session(self.place.log, self.progress.say):
+            cancel()
             yield
 
     def fit(self, what: str, training: TrainingSpec, resources: ResourcesSpec, search: SearchSpec) -> Placement:

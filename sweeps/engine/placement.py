@@ -18,16 +18,12 @@ import yaml
 
 from edp.spec import UserError
 from sweeps.config.parts import ResourcesSpec, SearchSpec
-from sweeps.engine.address import ray_address
-from trainables.config import CLCSpec, ModelSpec, TrainingSpec, TrialSpec
+from trainables.config import TrainingSpec
 from trainables.workers.client import GroupSpec
-from trainables.workers.ray_internals import machine_memory, node_types, other_drivers, this_driver
+from trainables.workers.ray_internals import node_types, other_drivers, this_driver
 
 BOOTSTRAP = Path("~/ray_bootstrap_config.yaml")
 """The file that Ray's cluster launcher writes on a head node for its autoscaler."""
-
-_MAX_ADDRESS = 2**47
-"""Bytes that a process can address. The memory of a cluster's machines is unknown before Ray is connected."""
 
 
 @dataclass(frozen=True)
@@ -82,44 +78,6 @@ def _of_launcher(path: Path) -> list[tuple[Node, int]]:
         if name != config.get("head_node_type"):
             found.append((_node(kind.get("resources", {})), min(most, int(kind.get("max_workers", most)))))
     return found
-
-
-def check_memory(trials: Iterable[TrialSpec], workers: int) -> None:
-    """Raise if a trial's weights alone need more memory than this machine has, or than any machine can have.
-
-    The workers of such a trial would die one after the other, after minutes.
-
-    Raises:
-        UserError: with the sizes.
-    """
-    here = ray_address() == "local"
-    most, where = (machine_memory(), "this machine") if here else (_MAX_ADDRESS, "any machine")
-    processes = workers if here else 1
-    names = ("embedding_size", "char_filters", "char_embedding_size", "hidden_size", "layers", "lora_rank")
-    for model in (trial.model for trial in trials):
-        needed = 4 * min_weights(model) * processes
-        if needed > most:
-            sizes = {name: value for name in names if (value := getattr(model, name, None)) is not None}
-            raise UserError(
-                f"{', '.join(f'model.{name} = {value:g}' for name, value in sizes.items())}: the weights alone take "
-                f"{needed / 2**30:,.0f} GiB in {processes} worker(s), and {where} has {most / 2**30:,.0f} GiB; "
-                f"allowed: a smaller model{', or fewer training.workers' if processes > 1 else ''}"
-            )
-
-
-def min_weights(model: ModelSpec) -> int:
-    """Return a lower bound of a model's number of weights, without small parts and pretrained weights."""
-    if isinstance(model, CLCSpec):
-        h = model.hidden_size
-        first, others = model.embedding_size + model.char_filters + h, 3 * h
-        return 8 * h * (first + (model.layers - 1) * others) + 3 * model.char_filters * model.char_embedding_size
-    adapters = 2 * (model.lora_rank or 0)
-    if model.pretrained is not None:
-        from trainables.features.pretrained import pretrained_encoder  # transformers takes seconds to import
-
-        if pretrained_encoder(model.pretrained)[0] is not None:
-            return adapters
-    return adapters + 12 * model.hidden_size**2 * model.random_layers
 
 
 _EXACT = 1e-9
@@ -194,7 +152,8 @@ def placement(training: TrainingSpec, resources: ResourcesSpec, search: SearchSp
         one_node=one_node and len(nodes) > 1,
     )
     alone = fits == whole  # the rest of a share is for others, and not idle
-    notes = [_idle(training, nodes, per_cpu, per_gpu, concurrency, search.trials)] if alone else []
+    idle = sum(node.gpus for node in nodes) - concurrency * workers * per_gpu if per_gpu and alone else 0.0
+    notes = [f"{idle:g} GPUs idle; another number of training.workers may use them"] if idle >= 1 else []
     if len(nodes) > len(here):
         notes.append(f"{len(here)} of at most {len(nodes)} nodes run; the others are requested")
     return Placement(group, concurrency, whole, mode, "; ".join(note for note in notes if note))
@@ -256,30 +215,6 @@ def _gpus_per_worker(training: TrainingSpec, resources: ResourcesSpec, gpus: flo
             + (f"at most {most} workers" if most else "resources.gpus_per_worker=0, which trains on CPU")
         )
     return per_gpu
-
-
-def _idle(
-    training: TrainingSpec, nodes: list[Node], per_cpu: float, per_gpu: float, concurrency: int, trials: int
-) -> str:
-    """Return how many GPUs would idle, and how many workers would use more, in words; "" if none would idle.
-
-    The number of workers does not change the mechanism.
-    """
-    gpus = sum(node.gpus for node in nodes)
-    if not per_gpu:
-        return ""
-
-    def used(workers: int) -> float:
-        return min(_fitting(nodes, workers, per_cpu, per_gpu)[0], trials) * workers * per_gpu
-
-    idle = gpus - concurrency * training.workers * per_gpu
-    if idle < 1:
-        return ""
-    most = min(training.clips or round(gpus / per_gpu), round(gpus / per_gpu))
-    divisors = [n for n in range(1, most + 1) if training.clips is None or training.clips % n == 0]
-    best = max(divisors, key=lambda n: (used(n), n))
-    hint = f"; --set training.workers={best} would use {used(best):g} of {gpus:g}" if used(best) > gpus - idle else ""
-    return f"{idle:g} GPUs idle{hint}"
 
 
 def _has_real_gpus() -> bool:

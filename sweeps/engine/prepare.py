@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import functools
+import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
+import ray
 
 from edp.spec import UserError
 from sweeps.config.recipe import Recipe
-from sweeps.engine.frozen_states import ensure_states, progress_of
 from sweeps.engine.nodes import check_nodes
 from sweeps.engine.watch import notice
-from sweeps.store.corpora import check_corpora
 from sweeps.store.prepared import Prepared, is_encoded, locate, shadow_trial, task_of_corpus
-from trainables.config import BERTSpec, CorpusSpec, TrialSpec
+from sweeps.store.sweep import Sweep
+from sweeps.store.unchanged import check_corpora
+from sweeps.tracking.tracker import Figures, Tracker
+from trainables.config import BERTSpec, CorpusSpec, ModelSpec, TrialSpec
 from trainables.config.keys import cache_key
 from trainables.corpora import corpus_digest, is_generated, load_corpus
 from trainables.corpora.labels import TASKS, for_task, labels_of
@@ -25,9 +28,11 @@ from trainables.corpora.overlap import check_public, check_utterances
 from trainables.corpora.schema import find_schema, public_text
 from trainables.corpora.splits import near_copies, near_words
 from trainables.corpora.types import UNKNOWN, Splits, Utterance
+from trainables.features.compute_states import all_state_names, in_turn, missing_states, write_states
+from trainables.features.device import frozen_device
 from trainables.features.encoded_corpus import EncodedCorpus, encode
-from trainables.features.states import has_states
-from trainables.features.word_pieces import readable
+from trainables.features.states import has_name_scores, has_states
+from trainables.features.word_pieces import WordPieces, readable
 from trainables.measure.attacks.canary import make_canaries, plant, toss_coins
 from trainables.measure.attacks.shadow import fit_attack, save_attack
 from trainables.records.files import reading
@@ -260,3 +265,110 @@ def blamed_on(what: str) -> Iterator[None]:
         raise
     except TrialError as error:
         raise TrialError(f"{what}, which is trained without privacy by training.non_private: {error}") from error
+
+
+def ensure_states(folders: Iterable[Path], models: Iterable[ModelSpec], say: Say) -> None:
+    """Add the states that any of `models` reads to the encoded corpora in `folders`, which share features and task.
+
+    Raises:
+        UserError: if an encoder cannot be found, or lacks a layer.
+    """
+    chosen = [model for model in models if isinstance(model, BERTSpec) and model.features is not None]
+    if not chosen:
+        return
+    folders = list(folders)
+    _ensure_name_scores(folders, chosen)
+    names = all_state_names(chosen, EncodedCorpus.open(folders[0]).labels)
+    lacking = [folder for folder in folders if missing_states(folder, names)]
+    if not lacking:
+        return
+    from trainables.features.compute_states import copy_moments, write_moments  # transformers takes seconds to import
+
+    model, source = chosen[0], lacking[0]
+    write_moments(source, model, names, progress_of("public states", say))
+    for folder in folders:
+        if folder != source:
+            copy_moments(source, folder, names)
+    # A GPU here outruns the CPUs of the tasks, and has made the public moments in its own type.
+    on_cpus = frozen_device().type == "cpu"
+    in_tasks = on_cpus and ray.is_initialized() and ray.cluster_resources().get("CPU", 1) >= 2
+    for folder in lacking:
+        progress = progress_of(f"states of {folder.name.rpartition('-')[0]}", say)
+        write_states(folder, model, names, progress=progress, run=_tasks if in_tasks else in_turn)
+
+
+def _ensure_name_scores(folders: list[Path], models: list[BERTSpec]) -> None:
+    """Add the scores of labels' names to the folders, if a model begins with them.
+
+    Raises:
+        UserError: if the encoder has learnt none.
+    """
+    wanted = next((model for model in models if model.name_prior), None)
+    if wanted is None or all(map(has_name_scores, folders)):
+        return
+    from trainables.features.compute_states import frozen_encoder
+    from trainables.training.public_heads import learnt_names, name_scores
+
+    learnt = learnt_names(wanted)
+    for folder in folders:
+        corpus = EncodedCorpus.open(folder)
+        pieces = corpus.features()
+        assert isinstance(pieces, WordPieces), "an encoder reads sub-words"
+        name_scores(frozen_encoder(wanted), pieces, learnt, corpus.labels).save(folder)
+
+
+def progress_of(what: str, say: Say) -> Callable[[int, int], None]:
+    """Return a function that shows how many utterances are done."""
+    return lambda done, total: say(f"{what}: {done:,} of {total:,} utterances")
+
+
+def _tasks(work: Callable[[int], int], blocks: int) -> Iterable[int]:
+    """Run blocks as tasks on the cluster; a single one here."""
+    if blocks == 1:
+        yield work(0)
+        return
+
+    @ray.remote(num_cpus=1, max_retries=3)
+    def one(number: int) -> int:
+        import torch
+
+        torch.set_num_threads(1)
+        return work(number)
+
+    waiting = [one.remote(number) for number in range(blocks)]
+    while waiting:
+        done, waiting = ray.wait(waiting)
+        yield from ray.get(done)
+
+
+def has_text(prepared: Prepared) -> bool:
+    """Return True if the encoded private corpus comes with public text."""
+    return EncodedCorpus.open(prepared.corpus).size("schema") > 0
+
+
+def keep_schema_only(sweep: Sweep, spec: TrialSpec, prepared: Prepared, tracker: Tracker) -> None:
+    """Measure the schema alone, and keep its figures in the sweep's record and its MLflow run."""
+    metrics = measure_schema_only(spec, prepared)
+    sweep.update(schema_only=metrics)
+    tracker.log(sweep.record.run_id, Figures({f"schema_only_{name}": value for name, value in metrics.items()}))
+
+
+def measure_schema_only(spec: TrialSpec, prepared: Prepared) -> Metrics:
+    """Return the figures of heads at the public weights of `spec`, on the private corpus; ε is 0.
+
+    Takes some seconds, in this process. The corpora of `prepared` are encoded, with text.
+    """
+    from trainables.measure.measuring import final_metrics, valid_metrics  # PyTorch takes seconds to import
+    from trainables.training.process import alone, new_model, pick_device
+
+    assert isinstance(spec.model, BERTSpec), "a corpus has text only for heads"
+    spec = spec.model_copy(update={"model": spec.model.model_copy(update={"schema_weight": 1.0})})
+    corpus = EncodedCorpus.open(prepared.corpus).for_model(spec.model)
+    with tempfile.TemporaryDirectory() as scratch, alone():
+        device = pick_device(spec.training)
+        model = new_model(spec, corpus, device).eval()
+        attack = prepared.attack if prepared.attack.is_file() else None
+        job = TrialJob(spec, prepared.corpus, Path(scratch), attack)
+        found = valid_metrics(model, corpus, job, device, None)
+        found |= final_metrics(model, corpus, job, device, None) or {}
+    return found | {"epsilon": 0.0, "epsilon_paper": 0.0, "delta": spec.edp.delta}

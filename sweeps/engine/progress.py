@@ -14,12 +14,10 @@ from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from rich.console import Console, ConsoleDimensions, ConsoleOptions, RenderableType, RenderResult
-from rich.control import Control
+from rich.console import Console, ConsoleDimensions, RenderableType
 from rich.live import Live
-from rich.live_render import LiveRender
 from rich.progress import track
-from rich.segment import Segment, SegmentLines
+from rich.segment import SegmentLines
 from rich.spinner import Spinner
 from rich.table import Table
 
@@ -33,48 +31,6 @@ if TYPE_CHECKING:  # Optuna takes half a second to import
     from optuna.trial import FrozenTrial
 
     Callback = Callable[[Study, FrozenTrial], object]
-
-
-class _Rewrapped(LiveRender):
-    """Rich's record of what it has drawn, corrected for a terminal that has become narrower since.
-
-    A terminal then breaks long lines again. Rich would erase too few lines and leave the others behind.
-    """
-
-    def __init__(self, console: Console) -> None:
-        super().__init__("")
-        self._console = console
-        self._widths: list[int] = []
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        drawn = [part for part in super().__rich_console__(console, options) if isinstance(part, Segment)]
-        self._widths = [Segment.get_line_length(line) for line in Segment.split_lines(drawn)]
-        return drawn
-
-    def position_cursor(self) -> Control:
-        """Return the codes that erase what was drawn, and lead to its first line."""
-        if self._shape is not None:
-            width = max(1, self._console.width)
-            self._shape = width, sum(max(1, -(-drawn // width)) for drawn in self._widths)
-        return super().position_cursor()
-
-
-class Display(Live):
-    """A live display of what `get_renderable` returns, erased at its end.
-
-    What libraries print in the terminal stands above it. What they print while Ray runs goes to a log, and stays there.
-    """
-
-    def __init__(self, console: Console, get_renderable: Callable[[], RenderableType]) -> None:
-        super().__init__(
-            console=console,
-            get_renderable=get_renderable,
-            refresh_per_second=4,
-            transient=True,
-            redirect_stdout=sys.stdout.isatty(),
-            redirect_stderr=sys.stderr.isatty(),
-        )
-        self._live_render = _Rewrapped(console)
 
 
 PATIENCE_S = 10.0
@@ -151,13 +107,11 @@ class Progress:
         self.console = console or Console(file=_own_stderr(), markup=False, emoji=False)
         self._callbacks, self._stdout = callbacks, sys.stdout
         self._rows: dict[int, _Row] = {}
-        self._display: Display | None = None
+        self._display: Live | None = None
         self._users = 0
         """Blocks that the display serves: those of `doing`, and the one of the trials."""
         self._step, self._step_began = Spinner("dots"), time.monotonic()
         self._what = ""
-        self._room = _SHOWN
-        """Rows of the live table for which the terminal is taken to have lines."""
         self._in_trials, self._drawn = False, (ConsoleDimensions(0, 0), SegmentLines([]))
         self.wanted, self.epochs, self.already = 0, 0, 0
         self._began = time.monotonic()
@@ -202,7 +156,14 @@ class Progress:
         with self._voice:
             self._users += 1
             if self._display is None and self.console.is_terminal:
-                self._display = Display(self.console, self._shown)
+                # What libraries print in the terminal stands above it. What they print while Ray runs goes to a log.
+                self._display = Live(
+                    console=self.console,
+                    get_renderable=self._shown,
+                    transient=True,
+                    redirect_stdout=sys.stdout.isatty(),
+                    redirect_stderr=sys.stderr.isatty(),
+                )
                 self._display.start(refresh=True)
 
     def _hide(self) -> None:
@@ -347,19 +308,12 @@ class Progress:
 
     def _newest_trials(self) -> SegmentLines:
         """Return the lines of a table with as many of the newest trials as the terminal has room for."""
-        drawn, shown = self._drawn
-        if drawn != (size := self.console.size):
-            while True:
-                lines = self.console.render_lines(self._table(self._room), pad=False)
-                missing = len(lines) + 1 - size.height
-                if missing <= 0 or self._room == 1:
-                    break
-                self._room = max(1, self._room - max(1, missing // _ROW_LINES))
-            if missing < -_ROW_LINES:  # one more may fit the next time
-                self._room = min(_SHOWN, self._room + 1)
-            shown = SegmentLines(lines, new_lines=True)
-            self._drawn = size, shown
-        return shown
+        if self._drawn[0] != (size := self.console.size):
+            most = _SHOWN
+            while len(lines := self.console.render_lines(self._table(most), pad=False)) >= size.height and most > 1:
+                most = max(1, most - 1 - (len(lines) - size.height) // _ROW_LINES)
+            self._drawn = size, SegmentLines(lines, new_lines=True)
+        return self._drawn[1]
 
     def _table(self, most: int = _SHOWN) -> Table:
         return fitting(self.console, (self._table_of(whole, most) for whole in (True, False)))

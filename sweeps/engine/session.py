@@ -1,4 +1,4 @@
-"""A session of a sweep: Ray, the worker group of its jobs, and the signals that end it, Ctrl-C and SIGTERM."""
+"""A session of a sweep: Ray, and the worker group of its jobs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import functools
 import logging
 import os
 import signal
-import socket
 import threading
 import uuid
 from collections.abc import Callable, Iterator
@@ -23,7 +22,6 @@ from contextlib import (
 )
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
 from typing import Any, TextIO
 
 import ray
@@ -39,11 +37,11 @@ from sweeps.engine.address import (
     token,
     usable_cores,
 )
+from sweeps.engine.dying import own_answer
 from sweeps.engine.placement import Placement, at_once
 from sweeps.engine.progress import Progress
 from sweeps.engine.watch import notice, stall_reporter
 from sweeps.store.storage import Place
-from sweeps.text.signals import BY_CTRL_C, raise_terminated
 from trainables.records.job import GROUP_THREAD, TrialError, TrialJob, TrialResult, still_waits
 from trainables.training.checkpoint import discard_checkpoint
 from trainables.workers.client import OnEpoch, run_in_pool
@@ -122,99 +120,6 @@ def side_by_side(count: int) -> Iterator[ThreadPoolExecutor]:
 
 
 @contextmanager
-def interruptible() -> Iterator[None]:
-    """Raise KeyboardInterrupt on Ctrl-C, and Terminated on SIGTERM, while the block runs in the main thread."""
-    with _handling(signal.SIGINT, signal.default_int_handler), _handling(signal.SIGTERM, raise_terminated):
-        yield
-
-
-@contextmanager
-def stopping_jobs(
-    stop_signal: StopSignal, say: Callable[[str], None], how_to_go_on: str, give_up: Callable[[], None]
-) -> Iterator[None]:
-    """Stop jobs at the end of their running epoch on the first Ctrl-C while the block runs; raise on the second.
-
-    Args:
-        stop_signal: stops the jobs.
-        how_to_go_on: the command that continues them, as the end of the message.
-        give_up: ends this process; called if the block does not end after the second Ctrl-C.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    left, calls, main = threading.Event(), 0, threading.main_thread().ident or 0
-
-    def interrupted(number: int, frame: object) -> None:
-        nonlocal calls
-        calls += 1
-        if calls > 1:
-            raise KeyboardInterrupt
-
-    def stop() -> None:
-        stop_signal.send(BY_CTRL_C)
-        say(f"stopping when the running epochs have ended and are saved; Ctrl-C again stops at once; {how_to_go_on}")
-
-    def listen(arrivals: socket.socket) -> None:
-        count = 0
-        while numbers := arrivals.recv(1 << 10):
-            before, count = count, count + numbers.count(signal.SIGINT)
-            if before == 0 < count:
-                stop()
-            if count > 1:
-                # Until it works: a destructor that runs in the main thread swallows what a handler raises. A signal,
-                # because `_thread.interrupt_main` ends no waiting call.
-                for _ in range(_INTERRUPTS):
-                    if left.wait(_AGAIN_S):
-                        return
-                    signal.pthread_kill(main, signal.SIGINT)
-                give_up()
-
-    with _arrivals() as arrivals, _handling(signal.SIGINT, interrupted):
-        # A thread, because a handler may have interrupted a call to Ray, or a line that is being printed, and because
-        # Python calls it once for two signals that arrive within one call to a C library.
-        thread = threading.Thread(target=listen, args=(arrivals,), name="ctrl-c", daemon=True)
-        thread.start()
-        try:
-            yield
-        finally:
-            left.set()
-            arrivals.shutdown(socket.SHUT_RD)
-            thread.join(_AGAIN_S)
-
-
-_AGAIN_S = 0.5
-"""Seconds between two interrupts of a main thread that still runs its block after the second Ctrl-C."""
-_INTERRUPTS = 60
-"""Interrupts after which the main thread counts as stuck."""
-
-
-@contextmanager
-def _arrivals() -> Iterator[socket.socket]:
-    """Yield a socket that receives a byte, the signal's number, for each signal of this process."""
-    arrivals, wakeup = socket.socketpair()
-    with arrivals, wakeup:
-        wakeup.setblocking(False)
-        outer = signal.set_wakeup_fd(wakeup.fileno(), warn_on_full_buffer=False)
-        try:
-            yield arrivals
-        finally:
-            signal.set_wakeup_fd(outer)
-
-
-@contextmanager
-def _handling(number: signal.Signals, handler: Callable[[int, FrameType | None], Any]) -> Iterator[None]:
-    """Handle a signal while the block runs. Do nothing outside of the main thread, where Python forbids it."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(number, handler)
-    try:
-        yield
-    finally:
-        signal.signal(number, before)
-
-
-@contextmanager
 def _output_to(log: Path) -> Iterator[TextIO]:
     """Append to `log` what this process prints, also through file descriptor 2, as Ray's C++ code does."""
     file, kept = log.open("a", encoding="utf-8"), os.dup(2)
@@ -227,33 +132,6 @@ def _output_to(log: Path) -> Iterator[TextIO]:
         os.close(kept)
         with suppress(OSError):  # on a full disk the log loses its last lines
             file.close()
-
-
-@contextmanager
-def own_answer(number: signal.Signals) -> Iterator[None]:
-    """Restore this process's own handler of a signal, if it has one, after a block that installs another.
-
-    A signal that arrives within the block is handled by the own handler at its end, even if the other handler raised:
-    code that ignores exceptions, such as Ray's start, may lose that exception.
-    """
-    before = signal.getsignal(number)
-    if not callable(before) or threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    with _arrivals() as arrivals:
-        arrivals.setblocking(False)
-        left: SystemExit | None = None
-        try:
-            yield
-        except SystemExit as leaving:
-            left = leaving
-        finally:
-            signal.signal(number, before)
-        with suppress(BlockingIOError):
-            if number in arrivals.recv(1 << 10):
-                before(number, None)
-        if left is not None:
-            raise left
 
 
 @contextmanager

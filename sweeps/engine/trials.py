@@ -19,7 +19,7 @@ from optuna.trial import TrialState
 from ray import tune
 
 from sweeps.engine.driver import Driver
-from sweeps.engine.early_stopping import Stopper
+from sweeps.engine.early_stopping import Stopper, curves_in
 from sweeps.engine.opening import Opening
 from sweeps.engine.placement import TUNE_CPUS, Placement
 from sweeps.engine.prometheus import Meter
@@ -62,8 +62,8 @@ def run_trials(sweep: Sweep, opened: Opening, placed: Placement, workers: Worker
     meter = Meter(sweep.name, wanted, ended, (sweep.record.baseline or {}).get("seconds_per_epoch"))
     search, training, stopper = recipe.search, recipe.training, None
     if search.stop is not None:
-        about = (training.epochs, training.validate_every, sweep.folder / "trials", search.objectives)
-        stopper = Stopper(search.stop, *about)
+        earlier = curves_in(sweep.folder / "trials", search.objectives)
+        stopper = Stopper(search.stop, training.epochs, training.validate_every, earlier)
     units = corpus.units(recipe.edp.unit)
     # Secret noise gives trainings other figures each time, so their search cannot repeat. Where it can, trials of
     # unequal length would idle the cluster if each waited for all but those that run (`tests/benchmarks/ordered.py`).

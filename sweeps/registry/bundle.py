@@ -17,7 +17,7 @@ from mlflow.models import Model, ModelSignature
 from mlflow.types.schema import AnyType, ColSpec, Schema
 
 from edp.spec import UserError
-from sweeps.store.trial_file import FEATURES
+from sweeps.store.records import FEATURES
 from trainables.config import BERTSpec, TrialSpec
 from trainables.features.compute_states import encoder_of, take_encoder
 from trainables.features.states import has_states

@@ -16,7 +16,8 @@ from sweeps.results.confirmed import seeds_words
 from sweeps.results.headline import configuration_of, released_in_place_of
 from sweeps.results.recommendation import largest_epsilon
 from sweeps.results.snapshot import Snapshot
-from sweeps.store.picks import Pick, heading_of, now, read_picks, write_pick
+from sweeps.store.journal import now
+from sweeps.store.picks import Pick, heading_of, read_picks, write_pick
 from sweeps.store.records import Point
 from sweeps.store.storage import train_line
 from sweeps.store.sweep import Sweep

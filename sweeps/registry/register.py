@@ -17,8 +17,7 @@ from mlflow.models import Model
 from edp.spec import UserError
 from sweeps.config.choice import GIVEN
 from sweeps.registry.bundle import answering, quiet, save
-from sweeps.registry.card import model_card, privacy_tags
-from sweeps.registry.readme import readme
+from sweeps.registry.card import model_card, privacy_tags, readme
 from sweeps.results.recommendation import picked_spec
 from sweeps.results.snapshot import Snapshot
 from sweeps.store import journal

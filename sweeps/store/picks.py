@@ -7,7 +7,6 @@ data, so its steps count in the sweep's ε. All readers here raise `BrokenFile` 
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime
 from pathlib import Path
 
 from pydantic import ConfigDict
@@ -77,11 +76,6 @@ class Trained(Frozen):
 def read_trained(folder: Path) -> Trained | None:
     """Return the result of a training; None if it has not ended."""
     return read_json_if_any(folder / RESULT, Trained)
-
-
-def now() -> str:
-    """Return the time in UTC, ISO 8601."""
-    return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 def read_picks(sweep: Sweep) -> list[Pick]:

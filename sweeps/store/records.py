@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -15,7 +16,6 @@ from edp.ledger import Ledger
 from edp.spec import Frozen
 from sweeps.config.recipe import Recipe
 from sweeps.store.study import StudyGone
-from sweeps.store.trial_file import FEATURES, MODEL
 from sweeps.text.errors import one_line
 from sweeps.text.figures import measured
 from sweeps.text.paths import short
@@ -65,14 +65,14 @@ class SweepRecord(Frozen):
     study: str | None = None
     """The study's name, if MLflow's run of the sweep is not the first one, after which a shared study is named."""
     schema_only: Annotated[dict[str, Any], AfterValidator(_numbers)] | None = None
-    """Metrics of the schema alone (`sweeps.engine.schema_only`); None if it has no text."""
+    """Metrics of the schema alone (`sweeps.engine.prepare`); None if it has no text."""
     error: str | None = None
     end_due: bool = False
     """True from the start of a driver until MLflow has the sweep's end. If the driver has died, the end is missing."""
     examples: int | None = None
     """Training utterances."""
     settings: dict[str, str]
-    """Digests of the recipe's settings (`sweeps.store.settings`)."""
+    """Digests of the recipe's settings (`sweeps.store.unchanged`)."""
 
 
 @dataclass(frozen=True)
@@ -296,3 +296,32 @@ def known_ledger(folder: Path, curve: list[Metrics], wrote: str | None = None) -
     if found.private and last > max((entry.epoch + 1 for entry in found.entries), default=0):
         return None
     return found
+
+
+FEATURES = "features"
+MODEL = "model.pt"
+_OF_MODEL = (MODEL, LEDGER, "attack_features.npz")
+
+
+def digests(folder: Path, features: Path) -> dict[str, str]:
+    """Return the SHA-256 of the files of a trial's last model and kept epochs, by their paths in its folder.
+
+    Args:
+        features: the folder of the encoded corpus that a model needs too. Its files get paths under `features/`.
+    """
+    places = (folder, *sorted((folder / "epochs").glob("*/")))
+    files = (place / name for place in places for name in _OF_MODEL)
+    found = {str(file.relative_to(folder)): digest(file) for file in files if file.is_file()}
+    public = (file for file in sorted(features.rglob("*")) if file.is_file())
+    return found | {f"{FEATURES}/{file.relative_to(features)}": _unchanged(file) for file in public}
+
+
+def _unchanged(file: Path) -> str:
+    """Return the digest of a file that all trials share. Read it once: word vectors may take gigabytes."""
+    about = file.stat()
+    return _digest_of(file, about.st_size, about.st_mtime_ns)
+
+
+@functools.cache
+def _digest_of(file: Path, size: int, changed: int) -> str:
+    return digest(file)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import functools
+import logging
 import os
 import shutil
 import sqlite3
+import time
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -17,17 +20,17 @@ from sqlalchemy import event
 from sqlalchemy.exc import OperationalError, ProgrammingError, SQLAlchemyError
 
 from edp.spec import UserError
-from sweeps.store.sqlite_locks import StudyConnection, is_locked, may_be_whole, patient
+from sweeps.store.sqlite_locks import PATIENCE_S, is_locked, may_be_whole
 from sweeps.store.storage import sqlite_file
 from sweeps.text.errors import missing_driver
 from sweeps.text.secrets import redacted
 from trainables.records.files import atomic_write
 
+_say_once = functools.cache(logging.getLogger(__name__).warning)
 optuna.logging.set_verbosity(optuna.logging.WARNING)  # it logs every new study and every ended trial
 _checked = set[str]()
 """Databases whose tables are known to be this Optuna's. Each check runs all of Optuna's migration files."""
-_PATIENCE_S = 600.0
-"""Seconds that a driver waits for its study's server: a restart takes seconds, and a move to another node minutes."""
+_PAUSE_S = 1.0
 _ENGINE: dict[str, Any] = {"pool_pre_ping": True}
 
 
@@ -49,7 +52,7 @@ def study_storage(url: str) -> RDBStorage:
         UserError: if it cannot be opened.
     """
     settled = os.path.expandvars(url)
-    waiting = {"connect_args": {"factory": StudyConnection}} if sqlite_file(settled) is not None else {}
+    waiting = {"connect_args": {"timeout": PATIENCE_S}} if sqlite_file(settled) is not None else {}
     try:
         storage = RDBStorage(settled, heartbeat_interval=None, engine_kwargs=_ENGINE | waiting)
         if not waiting:
@@ -65,17 +68,22 @@ def study_storage(url: str) -> RDBStorage:
 
 
 def _connected(dialect: Any, record: Any, arguments: Any, options: Any) -> Any:
-    """Connect to the server of a study as soon as it answers."""
-
-    def passes(error: Exception) -> bool:
-        return isinstance(error, dialect.loaded_dbapi.OperationalError)
-
-    line = "the study's database does not answer: waiting until it does"
-    return patient(lambda: dialect.connect(*arguments, **options), passes, _PATIENCE_S, line)
+    """Connect to the server of a study as soon as it answers: a move to another node takes minutes."""
+    for left in reversed(range(int(PATIENCE_S / _PAUSE_S))):
+        try:
+            return dialect.connect(*arguments, **options)
+        except dialect.loaded_dbapi.OperationalError:
+            if left == 0:
+                raise
+            _say_once("the study's database does not answer: waiting until it does")
+            time.sleep(_PAUSE_S)
+    return None
 
 
 def away(error: BaseException) -> str | None:
-    """Return in words that the server of a study caused `error`, in any of its causes; None for another error."""
+    """Return in words that a study that is locked or away caused `error`; None for another error."""
+    if is_locked(error):
+        return "another process has locked the study's file"
     seen: BaseException | None = error
     while seen is not None:
         if isinstance(seen, OperationalError) and not isinstance(seen.orig, sqlite3.Error):

@@ -22,9 +22,9 @@ from sweeps.config.loading import read_yaml, write_yaml
 from sweeps.config.recipe import Recipe
 from sweeps.store.lock import is_held
 from sweeps.store.records import REPEATED, SweepRecord, TrialRecord, known_ledger, number_of, trial_record
-from sweeps.store.settings import check_settings
 from sweeps.store.storage import Place, relative_store, store_here
 from sweeps.store.study import StudyGone, read_study, restore
+from sweeps.store.unchanged import check_settings
 from sweeps.text.errors import one_line
 from sweeps.text.paths import is_name, sqlite_url
 from sweeps.text.secrets import HIDDEN, redacted

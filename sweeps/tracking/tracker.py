@@ -5,9 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import time
-import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -19,18 +17,14 @@ from mlflow.store.artifact.artifact_repository_registry import get_artifact_repo
 
 from sweeps.store.sweep import Sweep
 from sweeps.text.secrets import redacted
-from sweeps.tracking.experiment import TROUBLE, is_server, open_experiment
 from sweeps.tracking.run_tags import NOTE, charted, infinite, person, source_tags
-from sweeps.tracking.store import reason_of, refusal, settled_uri
+from sweeps.tracking.store import TROUBLE, open_experiment, reason_of, refusal, settled_uri
 
 _PAUSE_S = 20.0
 """Seconds without a call after a failed one, so that a dead store does not slow the sweep down."""
 
 _MODEL_TYPE = "intents and slots"
 """Type of the LoggedModels."""
-
-_START = "edp_sweep.start"
-"""Tag with a run's own word, by which the run is found if the answer to its creation was lost."""
 
 _BATCH = 1000
 """Metrics that MLflow takes in one request, at most."""
@@ -91,7 +85,6 @@ class Tracker:
     ) -> None:
         self.uri = uri = settled_uri(None, uri)
         self.client, self.experiment_id = open_experiment(uri, experiment, artifacts, new=new)
-        self._is_server = is_server(uri)
         self.failures = 0
         self._places: dict[str, str] = {}  # where the artifacts of the open runs are
         self._say, self._quiet_until, self._failing = say, 0.0, False
@@ -126,23 +119,11 @@ class Tracker:
         """
         nesting = {"mlflow.parentRunId": parent} if parent else {}
         described = {NOTE: redacted(note)} if note is not None else {}
-        word = uuid.uuid4().hex
 
         def send() -> str:
             every = {**tags, **nesting, **described, **source_tags()}
-            every |= {"mlflow.user": person(), _START: word}
-            try:
-                run: Run = self.client.create_run(self.experiment_id, _now(), run_name=name, tags=every)
-            except TROUBLE:
-                if not (made := self._started_with(word)):
-                    raise
-                run = made[0]
-            if self._is_server:
-                # MLflow's client repeats a request whose answer was lost, and the store then holds the run twice.
-                with suppress(*TROUBLE):
-                    for twin in self._started_with(word):
-                        if twin.info.run_id != run.info.run_id:
-                            self.client.delete_run(twin.info.run_id)
+            every |= {"mlflow.user": person()}
+            run: Run = self.client.create_run(self.experiment_id, _now(), run_name=name, tags=every)
             self._places[str(run.info.run_id)] = run.info.artifact_uri
             return str(run.info.run_id)
 
@@ -150,9 +131,6 @@ class Tracker:
         if run_id is not None:
             self.log(run_id, params=params)
         return run_id
-
-    def _started_with(self, word: str) -> list[Run]:
-        return list(self.client.search_runs([self.experiment_id], f"tags.`{_START}` = '{word}'"))
 
     def candidates(
         self, run_id: str | None, names: Mapping[int, str], tags: Mapping[str, str], *, new: bool
@@ -276,37 +254,33 @@ class Tracker:
         self._places.pop(run_id or "", None)
         self._on_run(run_id, lambda run: self.client.set_terminated(run, status, _now()))
 
+    def _below(self, parent: str, which: str) -> list[Run] | None:
+        """Return the runs below `parent` that a filter of MLflow selects; None if the store does not answer."""
+        wanted = f"tags.`mlflow.parentRunId` = '{parent}' and {which}"
+        return self._sent(lambda: list(self.client.search_runs([self.experiment_id], wanted, max_results=_MOST_RUNS)))
+
     def find(self, parent: str, name: str) -> str | None:
         """Return the run of this name below `parent`; None if there is none.
 
         A run has its name from its creation. Its parameters are sent afterwards, and may be missing.
         """
-        wanted = f"tags.`mlflow.parentRunId` = '{parent}' and attributes.run_name = '{name}'"
-        found = self._sent(lambda: self.client.search_runs([self.experiment_id], wanted, max_results=1))
+        found = self._below(parent, f"attributes.run_name = '{name}'")
         return str(found[0].info.run_id) if found else None
 
     def trial_runs(self, parent: str) -> dict[str, Run] | None:
         """Return the runs of trials below `parent` by name; None if the store does not answer."""
-        wanted = f"tags.`mlflow.parentRunId` = '{parent}' and tags.role = 'trial'"
-        found = self._sent(lambda: self.client.search_runs([self.experiment_id], wanted, max_results=_MOST_RUNS))
+        found = self._below(parent, "tags.role = 'trial'")
         return None if found is None else {str(run.info.run_name): run for run in found}
 
     def delete_strays(self, parent: str, known: Collection[str]) -> None:
         """Delete running trials below `parent` whose ids are not `known`: their creation was answered too late."""
-        wanted = f"tags.`mlflow.parentRunId` = '{parent}' and tags.role = 'trial' and attributes.status = 'RUNNING'"
-
-        def send() -> None:
-            for run in self.client.search_runs([self.experiment_id], wanted, max_results=1000):
-                if run.info.run_id not in known:
-                    self.client.delete_run(run.info.run_id)
-
-        self._sent(send)
+        for run in self._below(parent, "tags.role = 'trial' and attributes.status = 'RUNNING'") or ():
+            if run.info.run_id not in known:
+                self._on_run(run.info.run_id, self.client.delete_run)
 
     def marked(self, parent: str, tag: str) -> set[str]:
         """Return the runs below `parent` whose `tag` is `true`."""
-        wanted = f"tags.`mlflow.parentRunId` = '{parent}' and tags.{tag} = 'true'"
-        found = self._sent(lambda: self.client.search_runs([self.experiment_id], wanted, max_results=1000))
-        return {str(run.info.run_id) for run in found or ()}
+        return {str(run.info.run_id) for run in self._below(parent, f"tags.{tag} = 'true'") or ()}
 
     def experiment_of(self, run_id: str) -> str:
         """Return the id of a run's experiment, or of this tracker's if the store does not answer."""

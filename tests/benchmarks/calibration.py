@@ -31,7 +31,7 @@ from scipy.stats import norm
 from sweeps.config.loading import load_recipe
 from sweeps.config.recipe import example_params
 from sweeps.config.target_epsilon import resolve
-from sweeps.engine.frozen_states import ensure_states
+from sweeps.engine.prepare import ensure_states
 from tests.benchmarks.machine import about
 from trainables.corpora import load_corpus
 from trainables.corpora.schema import public_text

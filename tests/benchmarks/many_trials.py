@@ -37,9 +37,9 @@ from sweeps.engine.session import Workers
 from sweeps.engine.study import open_study
 from sweeps.engine.trials import run_trials
 from sweeps.store.records import SweepRecord
-from sweeps.store.settings import digests_of
 from sweeps.store.storage import default_tracking_uri
 from sweeps.store.sweep import Sweep
+from sweeps.store.unchanged import digests_of
 from sweeps.tracking.tracker import Tracker
 from tests.benchmarks.machine import about
 from tests.conftest import TINY_RECIPE

@@ -23,7 +23,7 @@ import torch
 from sweeps.config.loading import load_recipe
 from sweeps.config.recipe import example_params
 from sweeps.config.target_epsilon import resolve
-from sweeps.engine.frozen_states import ensure_states
+from sweeps.engine.prepare import ensure_states
 from trainables.corpora import load_corpus
 from trainables.corpora.schema import public_text
 from trainables.features.encoded_corpus import encode

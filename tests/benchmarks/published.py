@@ -32,7 +32,7 @@ from edp.audit import read_audit
 from sweeps.config.loading import load_recipe
 from sweeps.config.recipe import example_params
 from sweeps.config.target_epsilon import resolve
-from sweeps.engine.frozen_states import ensure_states
+from sweeps.engine.prepare import ensure_states
 from tests.benchmarks.machine import about
 from trainables.config import TrialSpec
 from trainables.corpora import load_corpus

@@ -18,8 +18,8 @@ from mlflow.tracking import MlflowClient
 from rich.console import Console
 
 from sweeps.config.parts import ResourcesSpec
+from sweeps.engine.jobs.attack import find_target
 from sweeps.engine.jobs.attack_models import train_references
-from sweeps.engine.jobs.attack_target import find_target
 from tests.conftest import TINY_RECIPE, Command
 from tests.support.tiny import corpus, spec
 from trainables.features.encoded_corpus import EncodedCorpus
@@ -134,8 +134,8 @@ def test_the_baseline_is_attacked_with_the_same_references_and_again_for_nothing
     assert document["epsilon_audited"] is None
     shadow = next(one for one in document["attacks"] if one["name"] == "shadow")
     assert shadow["auc"] == pytest.approx(swept["baseline"]["mia_auc"], abs=0.02)
-    # By its run's id, in words.
-    code, out, err = command("attack", swept["baseline"]["run_id"], "--references", "2", "--storage", str(storage))
+    # In words.
+    code, out, err = command("attack", "audited/baseline", "--references", "2", "--storage", str(storage))
     assert code == 0, err
     assert "lira_online" in out
     assert "ε honest ∞ (no formal guarantee), ε paper ∞ (no formal guarantee), at δ" in out

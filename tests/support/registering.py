@@ -11,7 +11,7 @@ import torch
 from mlflow.pyfunc import PyFuncModel
 
 from edp.spec import EDPSpec
-from sweeps.engine.frozen_states import ensure_states
+from sweeps.engine.prepare import ensure_states
 from sweeps.registry.register import Registered, register
 from sweeps.tracking.tracker import Tracker
 from tests.support.encoder_folders import make_encoder

@@ -10,8 +10,8 @@ from sweeps.config.loading import load_recipe, write_yaml
 from sweeps.config.recipe import example_params
 from sweeps.config.target_epsilon import planned, resolve
 from sweeps.engine.recorder import Recorder
-from sweeps.store.corpora import keep_corpora
 from sweeps.store.picks import Origin, write_origin
+from sweeps.store.unchanged import keep_corpora
 from trainables.config import TrialSpec
 from trainables.records.epochs import write_ledger
 

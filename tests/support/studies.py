@@ -21,8 +21,8 @@ from sweeps.engine.study import open_study
 from sweeps.engine.trial import Suggestion
 from sweeps.store.prepared import locate
 from sweeps.store.records import SweepRecord
-from sweeps.store.settings import digests_of
 from sweeps.store.sweep import Sweep
+from sweeps.store.unchanged import digests_of
 from sweeps.tracking.tracker import Tracker
 from trainables.records.epochs import LEDGER, write_curve, write_ledger
 from trainables.records.job import EpochResult, Outcome, TrialResult

@@ -20,9 +20,9 @@ from sweeps.engine.finish import finish
 from sweeps.engine.progress import Progress
 from sweeps.engine.recorder import Recorder
 from sweeps.store.records import SweepRecord
-from sweeps.store.settings import digests_of
 from sweeps.store.storage import default_tracking_uri
 from sweeps.store.sweep import Sweep
+from sweeps.store.unchanged import digests_of
 from sweeps.tracking.run_tags import flat
 from sweeps.tracking.tracker import Tracker
 from tests.support.studies import driver

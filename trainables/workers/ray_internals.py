@@ -1,4 +1,4 @@
-"""All uses of private APIs of Ray: its tables, its node, its token and its memory.
+"""All uses of private APIs of Ray: its tables, its node and its token.
 
 Ray is pinned to a minor version, which may change them. `tests/trainables/workers/test_ray_internals.py` says which of
 them a new version has changed, and what no longer works then. This file does not import PyTorch.
@@ -11,7 +11,6 @@ from typing import Any
 
 import ray
 from ray import ActorID, PlacementGroupID
-from ray._common.utils import get_system_memory
 from ray._private import ray_constants
 from ray._private.authentication.authentication_token_setup import maybe_enable_token_auth_if_token_available
 from ray.core.generated import gcs_pb2
@@ -89,11 +88,6 @@ def raylet_socket() -> str | None:
     """Return the path of the socket of this machine's raylet; None for a client of a cluster elsewhere."""
     node = ray._private.worker._global_node
     return None if node is None else node.raylet_socket_name
-
-
-def machine_memory() -> int:
-    """Return the bytes of memory that this machine, or the container that this process is in, may use."""
-    return get_system_memory()
 
 
 def keep_folder_here() -> None:

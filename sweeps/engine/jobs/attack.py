@@ -1,28 +1,34 @@
-"""All attacks on one trained model, with their figures as a JSON document, as metrics and as a page."""
+"""All attacks on one trained model, found by name: its figures as a JSON document, as metrics and as a page."""
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
+from mlflow.tracking import MlflowClient
 from rich.console import Console
 
 from edp.spec import UserError
-from sweeps.config.parts import MAX_REFERENCES
+from sweeps.config.loading import load_config
+from sweeps.config.parts import MAX_REFERENCES, ResourcesSpec
 from sweeps.engine.jobs.attack_figures import write_attack_page
 from sweeps.engine.jobs.attack_models import predictions_of, train_references
-from sweeps.engine.jobs.attack_target import Target, of_point, trained_on
 from sweeps.engine.opening import Opening
 from sweeps.engine.progress import Progress
 from sweeps.results.front import pareto_front
+from sweeps.results.recommendation import picked_spec
 from sweeps.store.prepared import Prepared
 from sweeps.store.records import Point
+from sweeps.store.storage import Place, default_tracking_uri
 from sweeps.store.sweep import Sweep
 from sweeps.text.figures import labels_field, measured
+from sweeps.text.paths import as_path
 from sweeps.text.terminal import command_line
 from sweeps.tracking.job_run import JobRun
-from sweeps.tracking.store import check_store
+from sweeps.tracking.store import check_store, refusal
 from sweeps.tracking.tracker import Figures, Tracker
 from trainables.config import TrialSpec
 from trainables.config.keys import NO_EFFECT, cache_key, identity
@@ -33,7 +39,7 @@ from trainables.measure.attacks.extraction import extraction
 from trainables.measure.attacks.roc import AttackResult, run_attacks, strongest
 from trainables.measure.measuring import permitted_metrics, privacy_metrics
 from trainables.records.epochs import read_ledger
-from trainables.records.files import write_json
+from trainables.records.files import reading, write_json
 from trainables.training.references import (
     Arrays,
     Kind,
@@ -213,3 +219,140 @@ def _keep(
     tracker.log(target.run_id, Figures(metrics, target.epoch))
     tracker.tag(target.run_id, {"strongest_attack": document["strongest"]})
     attacked_run.files([target.folder / "attacks.json", page], target.artifacts)
+
+
+@dataclass(frozen=True)
+class Target:
+    """A trained model, and where the results of attacks go."""
+
+    name: str
+    folder: Path
+    """Folder of `model.pt` and `ledger.json`."""
+    spec: TrialSpec
+    place: Place
+    run_id: str | None
+    tracking_uri: str
+    experiment: str
+    resources: ResourcesSpec
+    epoch: int
+    """Number of epochs that it was trained for."""
+    artifacts: str = "attacks"
+    """Folder of the results in the run's artifacts."""
+    again: TrialSpec | None = None
+    """Configuration that trains this model again, if it is an earlier epoch of its trial."""
+
+
+def find_target(run: str, storage: Path, tracking_uri: str | None) -> Target:
+    """Return the model that `run` names.
+
+    Args:
+        run: SWEEP/NUMBER (SWEEP/2@3 is trial 2 after epoch 3), SWEEP/baseline, or a folder of `edp-sweep train` (its
+            path, or its name in `storage`).
+
+    Raises:
+        UserError: if there is no such run, or it has no model.
+    """
+    try:
+        places = [folder.resolve() for folder in (as_path(storage / as_path(run)), as_path(run))]
+    except UserError as error:
+        raise UserError(f"run = {error}") from None
+    for folder in places:
+        # A trial's folder has a config.yaml, too, but no cache beside it.
+        if (folder / "config.yaml").is_file() and (folder.parent / "cache").is_dir():
+            return _of_training(Place(folder.parent, folder.name), tracking_uri)
+    name, _, which = run.partition("/")
+    if which:
+        return _of_sweep(Sweep.existing(storage, name), which, tracking_uri)
+    raise UserError(
+        f"run = {run!r}: no such run in {storage}; allowed: SWEEP/NUMBER, SWEEP/baseline, or the folder of a training"
+    )
+
+
+def _of_sweep(sweep: Sweep, which: str, tracking_uri: str | None) -> Target:
+    record, recipe = sweep.record, sweep.recipe
+    if which == "baseline":
+        if record.baseline is None:
+            raise UserError(
+                f"run = {sweep.name}/baseline: its SGD baseline is not trained yet; allowed: after it has been trained"
+            )
+        folder, spec, run_id = sweep.folder / "baseline", recipe.baseline(), record.baseline["run_id"]
+    else:
+        ended = [trial for trial in sweep.trials() if trial.state in ("complete", "stopped")]
+        points = {point.name: point for trial in ended for point in trial.points}
+        spelled_out = {f"{trial.number}@{trial.points[-1].epoch}": trial.points[-1] for trial in ended}
+        if which not in points | spelled_out:
+            raise UserError(
+                f"run = {sweep.name}/{which}: there is no model of this name; "
+                f"allowed: {', '.join(['baseline', *points])}"
+            )
+        return of_point(sweep, (spelled_out | points)[which], tracking_uri)
+    uri = tracking_uri or record.tracking_uri
+    name = f"{sweep.name}/{which}"
+    target = Target(name, folder, spec, sweep, run_id, uri, record.recipe, recipe.resources, spec.training.epochs)
+    return _with_model(target)
+
+
+def of_point(sweep: Sweep, point: Point, tracking_uri: str | None = None) -> Target:
+    """Return the model of a sweep's point.
+
+    Raises:
+        UserError: if its file is gone, or it was trained on the utterances that the attacks need as non-members.
+    """
+    record, recipe = sweep.record, sweep.recipe
+    return _with_model(
+        Target(
+            name=f"{sweep.name}/{point.name}",
+            folder=point.folder,
+            spec=point.spec,
+            place=sweep,
+            run_id=point.run_id,
+            tracking_uri=tracking_uri or record.tracking_uri,
+            experiment=record.recipe,
+            resources=recipe.resources,
+            epoch=point.epoch,
+            artifacts="attacks" if point.last else f"attacks-epoch-{point.epoch}",
+            again=picked_spec(point),
+        )
+    )
+
+
+def _of_training(place: Place, tracking_uri: str | None) -> Target:
+    spec = load_config(place.folder / "config.yaml", [])
+    uri = tracking_uri or default_tracking_uri(place.storage)
+    run_id = _run_of_training(place.name, uri)
+    return _with_model(
+        Target(place.name, place.folder, spec, place, run_id, uri, "train", ResourcesSpec(), spec.training.epochs)
+    )
+
+
+def _with_model(target: Target) -> Target:
+    if not (target.folder / "model.pt").is_file():
+        raise UserError(f"run = {target.name}: {target.folder} has no model.pt; allowed: a run that has completed")
+    if trained_on(target.folder / "model.pt") == "train+valid":
+        raise UserError(
+            f"run = {target.name}: its model was trained on train+valid, but attacks need utterances that it has "
+            "not seen, and RMIA takes the validation split as its population; allowed: a model trained on train, the "
+            "default of edp-sweep train --on"
+        )
+    return target
+
+
+def trained_on(model: Path) -> str | None:
+    """Return the splits that a model was trained on, as its file says; None if the file does not say it."""
+    with reading(model):
+        found: str | None = torch.load(model, map_location="cpu", weights_only=True).get("trained_on")
+    return found
+
+
+def _run_of_training(name: str, uri: str) -> str | None:
+    """Return the id of the MLflow run that tracked a training, or None if there is none."""
+    uri = check_store(uri)
+    try:
+        client = MlflowClient(tracking_uri=uri)
+        experiment = client.get_experiment_by_name("train")
+        if experiment is None:
+            return None
+        found = client.search_runs([experiment.experiment_id], f"tags.sweep = '{name}'", max_results=1)
+    except Exception as error:  # MLflow, its plugins and database drivers have no common error
+        raise refusal(uri, error) from None
+    return str(found[0].info.run_id) if found else None

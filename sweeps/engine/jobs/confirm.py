@@ -10,7 +10,6 @@ from __future__ import annotations
 import functools
 import math
 from contextlib import ExitStack, suppress
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -88,7 +87,7 @@ def _confirmed(sweep: Sweep, chosen: list[Point], seeds: int, progress: Progress
     ]
     missing = [job for job in jobs if not (job[2] / RESULT).is_file()]
     what = f"trial {chosen[0].name}" if len(chosen) == 1 else f"{len(chosen)} points of the front"
-    progress.say(f"{what}, {seeds} seeds: {len(missing)} of {len(jobs)} trainings to do{_estimate(missing)}")
+    progress.say(f"{what}, {seeds} seeds: {len(missing)} of {len(jobs)} trainings to do")
     tracker = tracker_of(sweep, uri, progress.say)
     try:
         failures = _train(sweep, missing, tracker, progress) if missing else []
@@ -120,13 +119,6 @@ def _confirmed(sweep: Sweep, chosen: list[Point], seeds: int, progress: Progress
         "epsilon_of_sweep_and_confirmation": Snapshot(sweep).epsilon,
         **labels_field(recipe.corpus),
     }
-
-
-def _estimate(jobs: list[tuple[Point, TrialSpec, Path]]) -> str:
-    """Return the expected time of the jobs, in words, from the seconds that the points' own trainings took."""
-    seconds = sum(point.metrics.get("trial_seconds", math.nan) for point, _, _ in jobs)
-    known = jobs and math.isfinite(seconds)
-    return f", about {timedelta(seconds=round(seconds))} (h:mm:ss) once they run" if known else ""
 
 
 def _seeded(spec: TrialSpec, seed: int) -> TrialSpec:

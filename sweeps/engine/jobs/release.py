@@ -43,15 +43,11 @@ def run_proxy(
     storage: Path,
     tracking_uri: str | None,
     progress: Progress,
-    part_of: str | None = None,
 ) -> dict[str, Any]:
     """Choose on the recipe's proxy corpus, and train the choice on its corpus once, with `edp.epsilon` at most.
 
     After a stop, `resume` goes on, and so does the same command with the same name. The steps that a stopped release
     had taken are in its ledger, so they count in ε.
-
-    Args:
-        part_of: see `sweeps.engine.jobs.search.start_sweep`.
 
     Returns:
         The plan's document: the sweep, its choice, and the released training with its ε.
@@ -66,10 +62,10 @@ def run_proxy(
     if is_free(storage / name):  # the search itself reads the proxy corpus alone
         recorder = Recorder(storage / name, recipe.baseline(), progress.say)
         recorder.check([of_training(at_target(recipe, plan.units), plan.units)], f"plan {name}")
-    sweep = searched(Sweep(storage, name), recipe_name, settings, tracking_uri, progress, part_of, plan)
+    sweep = searched(Sweep(storage, name), recipe_name, settings, tracking_uri, progress, plan)
     if plan_of(sweep) != plan:  # the search is the same for another private corpus
         raise _other_settings(sweep)
-    return release_chosen(sweep, plan, tracking_uri, progress, part_of)
+    return release_chosen(sweep, plan, tracking_uri, progress)
 
 
 def _plan(recipe: Recipe, progress: Progress) -> Plan:
@@ -99,14 +95,11 @@ def _search_settings(recipe: Recipe) -> list[str]:
     return [*by_ser, "search.keep_epochs=1", "search.plan=null", corpus, "search.proxy=null"]
 
 
-def release_chosen(
-    sweep: Sweep, plan: Plan, tracking_uri: str | None, progress: Progress, part_of: str | None = None
-) -> dict[str, Any]:
+def release_chosen(sweep: Sweep, plan: Plan, tracking_uri: str | None, progress: Progress) -> dict[str, Any]:
     """Train the best trial's configuration on the private corpus, once. A release that is there already is returned.
 
     Args:
         sweep: a finished sweep that chooses on a proxy corpus, with this plan.
-        part_of: see `sweeps.engine.jobs.search.start_sweep`.
 
     Returns:
         The plan's document.
@@ -117,7 +110,7 @@ def release_chosen(
     before, point = released(sweep, plan), _chosen(sweep)
     spec = private_configuration(plan, point)
     heading = heading_of(sweep.name, point.trial, point.epoch, point.run_id)
-    with going_on_with(part_of or sweep.command("resume")):
+    with going_on_with(sweep.command("resume")):
         made = release(spec, sweep, f"{sweep.name}-release", tracking_uri, progress, heading)
     if before is None or before.run_id != made["run_id"]:
         folder = Path(made["output"])
@@ -171,13 +164,11 @@ def searched(
     settings: list[str],
     tracking_uri: str | None,
     progress: Progress,
-    part_of: str | None = None,
     plan: Plan | None = None,
 ) -> Sweep:
     """Run the sweep of this name to its end: start it, or go on with it. Return a finished one as it is.
 
     Args:
-        part_of: see `sweeps.engine.jobs.search.start_sweep`.
         plan: see `sweeps.engine.jobs.search.start_sweep`.
 
     Raises:
@@ -191,13 +182,12 @@ def searched(
             storage=sweep.folder.parent,
             tracking_uri=tracking_uri,
             progress=progress,
-            part_of=part_of,
             plan=plan,
         )
     sweep = Sweep.existing(sweep.folder.parent, sweep.name)
     if sweep.recipe != load_recipe(recipe, settings)[1]:
         raise _other_settings(sweep)
-    return sweep if sweep.record.state == "finished" else resume_sweep(sweep, progress, tracking_uri, part_of)
+    return sweep if sweep.record.state == "finished" else resume_sweep(sweep, progress, tracking_uri)
 
 
 def _other_settings(sweep: Sweep) -> UserError:

@@ -18,26 +18,23 @@ from sweeps.config.recipe import Recipe
 from sweeps.config.space import bound_combinations
 from sweeps.config.spending import of_trials
 from sweeps.engine.address import check_address, ray_address
+from sweeps.engine.dying import interruptible, leave, print_if_killed, ray_liveness, stop_requests, stopping_jobs
 from sweeps.engine.finish import finish
 from sweeps.engine.jobs.attack import attack_front, not_attacked
-from sweeps.engine.last_words import spoken_for
 from sweeps.engine.opening import Opening, Training
 from sweeps.engine.placement import Placement
-from sweeps.engine.prepare import RunJob, blamed_on
+from sweeps.engine.prepare import RunJob, blamed_on, has_text, keep_schema_only
 from sweeps.engine.progress import Progress
-from sweeps.engine.schema_only import has_text, keep_schema_only
-from sweeps.engine.session import interruptible, stopping_jobs, worker_group
+from sweeps.engine.session import worker_group
 from sweeps.engine.study import sampler
 from sweeps.engine.trials import run_trials
-from sweeps.engine.watch import leave, ray_liveness, stop_requests
-from sweeps.store.corpora import keep_corpora
 from sweeps.store.lock import claimed, driver_lock
 from sweeps.store.plans import Plan, plan_of, released
 from sweeps.store.records import SweepRecord
-from sweeps.store.settings import digests_of
 from sweeps.store.storage import chosen_tracking_uri
 from sweeps.store.study import StudyAway, away, study_storage
 from sweeps.store.sweep import Sweep
+from sweeps.store.unchanged import digests_of, keep_corpora
 from sweeps.text.paths import check_name
 from sweeps.text.secrets import redacted
 from sweeps.text.signals import BY_CTRL_C, SweepStopped, exit_code, how_to_go_on, stopped_by
@@ -63,7 +60,6 @@ def start_sweep(
     storage: Path = Path("runs"),
     tracking_uri: str | None = None,
     progress: Progress | None = None,
-    part_of: str | None = None,
     plan: Plan | None = None,
 ) -> Sweep:
     """Run a new sweep to its end.
@@ -72,8 +68,6 @@ def start_sweep(
         name: the sweep's name; by default the recipe's name and the time.
         tracking_uri: the MLflow store; by default `MLFLOW_TRACKING_URI`, or a file in `storage`.
         progress: shows what happens; by default on standard error.
-        part_of: a command that runs this sweep as its first part. If the sweep is stopped, `SweepStopped` names this
-            command instead of `edp-sweep resume`.
         plan: the private part of a sweep that chooses on a proxy corpus.
 
     Raises:
@@ -113,7 +107,7 @@ def start_sweep(
             progress.step("opening MLflow's store")
             tracker = Tracker(uri, stem, sweep.artifacts, progress.say)
             _begin(tracker, sweep, stem, recipe, plan, wanted)
-            run_to_end(sweep, opened, placed, tracker, part_of or sweep.command("resume"))
+            run_to_end(sweep, opened, placed, tracker)
     return sweep
 
 
@@ -184,16 +178,13 @@ def _open_run_again(tracker: Tracker, sweep: Sweep) -> None:
     )
 
 
-def resume_sweep(
-    sweep: Sweep, progress: Progress, tracking_uri: str | None = None, part_of: str | None = None, more: int = 0
-) -> Sweep:
+def resume_sweep(sweep: Sweep, progress: Progress, tracking_uri: str | None = None, more: int = 0) -> Sweep:
     """Go on with a sweep that was stopped, whatever stopped it. Finished trials stay as they are.
 
     What MLflow has lost is written again from the study and the trials' folders.
 
     Args:
         tracking_uri: the MLflow store, if it has moved since or needs a password. It must hold the sweep's run.
-        part_of: see `start_sweep`.
         more: trials to run besides those that the sweep has or lacks.
 
     Raises:
@@ -242,7 +233,7 @@ def resume_sweep(
             placed = opened.fit(f"sweep {sweep.name}", recipe.training, recipe.resources, recipe.search)
             sweep.update(state="running", pid=os.getpid(), error=None, end_due=True, wanted=wanted, **moved)
             tracker.reopen(record.run_id)
-            run_to_end(sweep, opened, placed, tracker, part_of or sweep.command("resume"))
+            run_to_end(sweep, opened, placed, tracker)
     return sweep
 
 
@@ -253,25 +244,22 @@ def bound_trials(recipe: Recipe) -> Iterator[TrialSpec]:
             yield recipe.trial(params)
 
 
-def run_to_end(sweep: Sweep, opened: Opening, placed: Placement, tracker: Tracker, command: str) -> None:
+def run_to_end(sweep: Sweep, opened: Opening, placed: Placement, tracker: Tracker) -> None:
     """Train shadow model, baseline and trials, attack the front if the recipe asks for it, and record the end.
-
-    Args:
-        command: the command that goes on with the sweep after a stop.
 
     Raises:
         TrialError: if the shadow model or the baseline cannot be trained.
         SweepStopped: if the sweep was stopped.
     """
     recipe, progress = sweep.recipe, opened.progress
-    state, error, how = "failed", None, how_to_go_on(command)
+    state, error, how = "failed", None, how_to_go_on(sweep.command("resume"))
 
     def farewell(what: str) -> None:
         progress.close()
         _finish(sweep, tracker, "stopped", what, progress)
 
     def last_words(what: str) -> None:
-        hush()
+        cancel()
         progress.last_words(f"{what}; {how}")
 
     def give_up() -> None:
@@ -279,7 +267,9 @@ def run_to_end(sweep: Sweep, opened: Opening, placed: Placement, tracker: Tracke
 
     try:
         with (
-            spoken_for(f"the sweep's process was ended from outside, or by Ray; {how}", progress.console) as hush,
+            print_if_killed(
+                f"the sweep's process was ended from outside, or by Ray; {how}", progress.console
+            ) as cancel,
             ray_liveness(farewell, last_words),
             stop_requests(sweep.folder),
             interruptible(),

@@ -19,13 +19,13 @@ from sweeps.engine.progress import Progress
 from sweeps.engine.session import worker_group
 from sweeps.registry.register import Registered, register
 from sweeps.results.snapshot import Snapshot
-from sweeps.store.corpora import keep_corpora
-from sweeps.store.journal import corpus_of, read_journal, same_utterances
+from sweeps.store.journal import corpus_of, now, read_journal, same_utterances
 from sweeps.store.lock import claimed
-from sweeps.store.picks import Origin, Trained, now, origin_of, sweep_named_in, write_origin
+from sweeps.store.picks import Origin, Trained, origin_of, sweep_named_in, write_origin
 from sweeps.store.prepared import Prepared
 from sweeps.store.storage import Place, chosen_tracking_uri
 from sweeps.store.sweep import Sweep
+from sweeps.store.unchanged import keep_corpora
 from sweeps.text.figures import delta_remark, labels_field, measured
 from sweeps.text.paths import check_model_name, folder_name
 from sweeps.text.secrets import redacted

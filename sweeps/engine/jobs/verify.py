@@ -13,8 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from edp.spec import UserError
-from sweeps.engine.frozen_states import ensure_states
-from sweeps.engine.prepare import check_encoders
+from sweeps.engine.prepare import check_encoders, ensure_states
 from trainables.config import CLCSpec, CorpusSpec, TrialSpec
 from trainables.corpora import is_generated, load_corpus
 from trainables.corpora.labels import labels_of

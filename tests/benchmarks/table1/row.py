@@ -19,8 +19,7 @@ from typing import Any
 import torch
 
 from sweeps.config.loading import load_config, load_recipe
-from sweeps.engine.jobs.attack import attack
-from sweeps.engine.jobs.attack_target import find_target
+from sweeps.engine.jobs.attack import attack, find_target
 from sweeps.engine.jobs.release import release, run_proxy, searched
 from sweeps.engine.prepare import check_encoders
 from sweeps.engine.progress import Progress
@@ -250,7 +249,7 @@ def _paper_mechanism(run: Run, progress: Progress) -> tuple[list[Entry], list[No
     recipe, settings = paper_mechanism(run)
     name = f"table1-{run.model}_{run.corpus_name}"
     progress.say(f"{', '.join(names_of(run.row))}: SGD and the paper's mechanism")
-    sweep = searched(Sweep(run.storage, name), recipe, settings, run.tracking_uri, progress, run.again)
+    sweep = searched(Sweep(run.storage, name), recipe, settings, run.tracking_uri, progress)
     baseline = sweep.record.baseline
     assert baseline is not None  # of a sweep that has ended
     front = pareto_front(sweep.trials(), sweep.recipe.search.objectives)
@@ -271,7 +270,7 @@ def _private(run: Run, progress: Progress, *, epsilon: int, schema: bool = False
     point, name = f"{kind}_{epsilon}", f"table1-{run.corpus_name}-{kind}-{epsilon}"
     progress.say(f"{names_of(run.row)[0]}: the private recipe at ε = {epsilon}{', with a schema' if schema else ''}")
     where: dict[str, Any] = {"tracking_uri": run.tracking_uri, "progress": progress}
-    found = run_proxy(recipe, settings, name=name, storage=run.storage, part_of=run.again, **where)
+    found = run_proxy(recipe, settings, name=name, storage=run.storage, **where)
     sweep, spec = Sweep(run.storage, found["sweep"]), load_config(Path(found["output"]) / "config.yaml", [])
     trained = [found]
     for seed in range(1, run.seeds):

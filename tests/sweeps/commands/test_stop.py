@@ -8,8 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from sweeps.engine.session import interruptible, stopping_jobs
-from sweeps.engine.watch import stop_requests
+from sweeps.engine.dying import interruptible, stop_requests, stopping_jobs
 from sweeps.store.lock import driver_lock
 from tests.conftest import Command
 from tests.support.synthetic import sweep_of

@@ -9,17 +9,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sweeps.config.parts import StopSpec
-from sweeps.engine.early_stopping import Stopper, rung_point
+from sweeps.engine.early_stopping import Stopper, curves_in, rung_point
 from trainables.records.epochs import write_curve
+from trainables.records.pareto import TRADE_OFF
 
 SPEC = StopSpec(grace_epochs=2, margin=0.05)
 
 
 def stopper(*curves: list[tuple[float, float, float]], epochs: int = 8) -> Stopper:
-    made = Stopper(SPEC, epochs)
-    for number, curve in enumerate(curves):
-        made.seen(number, curve)
-    return made
+    return Stopper(SPEC, epochs, curves=dict(enumerate(curves)))
 
 
 def curve(ser: float, auc: float, cost: float) -> list[tuple[float, float, float]]:
@@ -101,12 +99,19 @@ def test_a_stopper_that_is_started_again_knows_what_the_trials_have_reported(tmp
             [{"valid_ser": ser, "valid_mia_auc": auc, "epsilon_executed": 10**cost} for ser, auc, cost in curve],
             tmp_path / str(number),
         )
-    made = Stopper(StopSpec(grace_epochs=2, margin=0.1), 8, 1, tmp_path)
+    made = Stopper(StopSpec(grace_epochs=2, margin=0.1), 8, 1, curves_in(tmp_path, TRADE_OFF))
     assert made.after_epoch(len(GOOD), 2, (0.99, 0.53, 6.3)) is not None
 
 
 def test_a_trial_that_goes_on_from_a_checkpoint_is_judged_by_its_whole_curve() -> None:
-    made = stopper(*GOOD)
-    made.seen(9, [(1.0, 0.53, 6.0), (0.3, 0.53, 6.2)])
+    made = Stopper(SPEC, 8, curves=dict(enumerate(GOOD)) | {9: [(1.0, 0.53, 6.0), (0.3, 0.53, 6.2)]})
     assert made.after_epoch(9, 2, (0.99, 0.53, 6.3)) is not None, "the epoch is run again, with another end"
     assert made.after_epoch(10, 2, (0.99, 0.53, 6.3)) is None, "its first epoch is not known"
+
+
+def test_a_trial_is_compared_with_those_alone_that_choose_it() -> None:
+    bad = (0.99, 0.53, 6.3)
+    made = stopper(*GOOD)
+    made.after_epoch(9, 1, (1.0, 0.53, 6.0))
+    assert made.after_epoch(9, 2, bad, {0, 1}) is None, "too few"
+    assert made.after_epoch(9, 2, bad, {0, 1, 2, 3}) is not None

@@ -9,8 +9,7 @@ import pytest
 import yaml
 
 from sweeps.config.loading import load_recipe
-from sweeps.engine.prepare import encode_missing, read_missing
-from sweeps.engine.schema_only import has_text, measure_schema_only
+from sweeps.engine.prepare import encode_missing, has_text, measure_schema_only, read_missing
 from sweeps.store.prepared import locate
 from tests.conftest import Command
 from tests.support.encoder_folders import make_encoder

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from sweeps.engine.watch import _ask
+from sweeps.engine.dying import _ask
 
 
 def test_a_listener_is_told_from_one_that_is_gone(tmp_path: Path) -> None:

@@ -23,8 +23,8 @@ from transformers import (
 )
 
 from edp.spec import UserError
+from sweeps.registry.card import readme
 from sweeps.registry.export import Format, export_model
-from sweeps.registry.readme import readme
 from tests.conftest import Command
 from tests.support.encoder_folders import KINDS, TEXTS, make_encoder, make_frozen, tiny_config, word_pieces
 from tests.support.registering import METRICS, MODELS, PUBLIC, Kept, frozen, trial_spec

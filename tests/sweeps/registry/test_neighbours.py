@@ -21,7 +21,7 @@ import yaml
 from safetensors.torch import load_file
 
 from sweeps.config.loading import as_yaml
-from sweeps.engine.frozen_states import ensure_states
+from sweeps.engine.prepare import ensure_states
 from sweeps.registry.bundle import quiet
 from sweeps.registry.register import register
 from sweeps.tracking.tracker import Tracker

@@ -12,7 +12,7 @@ import torch
 from mlflow.exceptions import MlflowException
 
 from edp.spec import UserError
-from sweeps.store.trial_file import digests
+from sweeps.store.records import digests
 from sweeps.tracking.tracker import Tracker
 from tests.support.registering import TASKS, Kept
 

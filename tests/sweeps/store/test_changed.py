@@ -10,8 +10,8 @@ import pytest
 
 from edp.spec import UserError
 from sweeps.config.loading import load_recipe, write_yaml
-from sweeps.store.corpora import CORPORA, check_corpora, keep_corpora
 from sweeps.store.sweep import Sweep
+from sweeps.store.unchanged import CORPORA, check_corpora, keep_corpora
 from tests.support import studies
 from tests.support.tiny import spec as tiny_spec
 

@@ -1,10 +1,8 @@
-"""A file that another process has locked is whole: commands wait for it, say so, and never advise to rebuild it."""
+"""A file that another process has locked is whole: commands wait for it, and never advise to rebuild it."""
 
 from __future__ import annotations
 
-import os
 import shutil
-import signal
 import sqlite3
 import threading
 import time
@@ -13,10 +11,10 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
+from sqlalchemy.engine.default import DefaultDialect
 
 from edp.spec import UserError
 from sweeps.store import sqlite_locks
-from sweeps.store.sqlite_locks import PatientConnection
 from tests.conftest import Command
 from tests.support.studies import result, sweep, trials
 from tests.support.synthetic import sweep_of
@@ -61,17 +59,7 @@ def storage(made: Path, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(PatientConnection, "patience_s", 0.2)
-
-
-@pytest.fixture
-def said(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What is said of waiting, at once."""
-    lines = list[str]()
-    monkeypatch.setattr(sqlite_locks, "_ATTEMPT_S", 0.1)
-    monkeypatch.setattr(sqlite_locks, "_SAY_AFTER_S", 0.1)
-    monkeypatch.setattr(sqlite_locks._log, "warning", lambda text, *about: lines.append(text % about))
-    return lines
+    monkeypatch.setattr(sqlite_locks, "_others_wait_s", 0.2)
 
 
 @pytest.mark.slow
@@ -115,7 +103,7 @@ def test_want_of_memory_or_disk_is_not_a_broken_study(
     error = sqlite3.OperationalError("out of memory")
     error.sqlite_errorcode = getattr(sqlite3, code)
     for raised in (error, MemoryError(), OSError(24, "Too many open files")):
-        monkeypatch.setattr(PatientConnection, "waiting", _raising(raised))
+        monkeypatch.setattr(DefaultDialect, "do_execute", _raising(raised))
         with pytest.raises(UserError, match="cannot be read now") as refused:
             made.trials()
         assert "backup" not in str(refused.value)
@@ -130,8 +118,8 @@ def _raising(error: BaseException) -> Callable[..., object]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("how", ["EXCLUSIVE", "IMMEDIATE"])
-def test_a_driver_waits_longer_than_any_reader_for_its_study_says_so_once_and_goes_on(
-    how: str, tmp_path: Path, impatient: None, said: list[str]
+def test_a_driver_waits_longer_than_any_reader_for_its_study_and_goes_on(
+    how: str, tmp_path: Path, impatient: None
 ) -> None:
     made, recipe = sweep(tmp_path)
     search = trials(made, recipe)
@@ -141,20 +129,3 @@ def test_a_driver_waits_longer_than_any_reader_for_its_study_says_so_once_and_go
         assert search.ask("1") is not None
     with locked_for(file, 1.5, how):
         assert search.tell("0", result(), None, []) == "complete"
-    assert len(said) == 2, "one line for each wait"
-    assert all(line == f"{file} is locked by another process: waiting until it is free" for line in said)
-
-
-def test_a_wait_ends_with_ctrl_c(tmp_path: Path) -> None:
-    made, recipe = sweep(tmp_path)
-    search = trials(made, recipe)
-    with locked(made.folder / "study.db"):
-        # A job in the background inherits that Ctrl-C is ignored.
-        before = signal.signal(signal.SIGINT, signal.default_int_handler)
-        try:
-            threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
-            with pytest.raises(KeyboardInterrupt):
-                search.ask("0")
-        finally:
-            signal.signal(signal.SIGINT, before)
-    assert search.ask("1") is not None

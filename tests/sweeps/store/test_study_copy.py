@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from optuna.exceptions import StorageInternalError
+from sqlalchemy.engine.default import DefaultDialect
 
 from edp.ledger import Ledger
 from edp.spec import UserError
@@ -17,7 +18,6 @@ from sweeps.config.target_epsilon import ConfigurationRefused, planned
 from sweeps.engine import driver
 from sweeps.engine.study import open_study, requeue_interrupted, tell_refusal
 from sweeps.results.snapshot import Snapshot
-from sweeps.store.sqlite_locks import PatientConnection
 from sweeps.store.sweep import Sweep
 from tests.support.studies import ToldTrials, result, sweep, trials
 from trainables.records.epochs import read_ledger, write_ledger
@@ -61,7 +61,7 @@ def test_a_driver_may_die_at_any_moment_and_its_study_be_lost(
 
         return acts
 
-    monkeypatch.setattr(PatientConnection, "commit", then_keep(PatientConnection.commit))
+    monkeypatch.setattr(DefaultDialect, "do_commit", then_keep(DefaultDialect.do_commit))
     monkeypatch.setattr(Path, "replace", then_keep(Path.replace))  # every file of a folder is written by it
     search = trials(made, recipe)
     for name in "ab":

@@ -11,7 +11,7 @@ from contextlib import suppress
 
 import pytest
 
-from sweeps.engine.session import own_answer
+from sweeps.engine.dying import own_answer
 from sweeps.text.signals import Terminated, terminating
 
 INSIDE_RAY = """

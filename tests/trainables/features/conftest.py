@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sweeps.engine.frozen_states import ensure_states
+from sweeps.engine.prepare import ensure_states
 from tests.support.encoder_folders import FROZEN_KINDS, make_encoder, make_frozen
 from tests.support.frozen_heads import PRIVATE, model_spec
 from trainables.config import CorpusSpec

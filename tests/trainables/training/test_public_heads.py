@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from edp.spec import UserError
-from sweeps.engine.frozen_states import ensure_states
+from sweeps.engine.prepare import ensure_states
 from tests.support.encoder_folders import make_encoder
 from tests.support.frozen_heads import PRIVATE, model_spec, trial_spec
 from trainables.config import BERTSpec, CorpusSpec, HeadSpec

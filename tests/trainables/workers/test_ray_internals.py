@@ -89,12 +89,6 @@ def test_this_machines_raylet_listens_where_it_is_said(ray_cluster: str) -> None
         assert Path(socket).is_socket()
 
 
-def test_the_memory_is_at_most_the_machines() -> None:
-    with needed_for("refusing models that this machine's memory cannot hold"):
-        machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-        assert 1 << 26 < ray_internals.machine_memory() <= machine
-
-
 @pytest.mark.slow
 def test_a_token_of_this_machine_is_taken() -> None:
     show = "import os; from trainables.workers import ray_internals as r; r.take_own_token(); print(os.environ['{}'])"

@@ -9,7 +9,7 @@ import torch
 
 from edp.spec import UserError
 from sweeps.config.loading import write_yaml
-from sweeps.engine.jobs.attack_target import find_target, trained_on
+from sweeps.engine.jobs.attack import find_target, trained_on
 from tests.support.tiny import spec
 from tests.support.toy import CLC, encoded
 from trainables.measure.measuring import contents

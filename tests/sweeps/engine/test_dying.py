@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from sweeps.engine.dying import interruptible, stopping_jobs
 from sweeps.engine.progress import Progress
-from sweeps.engine.session import interruptible, stopping_jobs
 from tests.support.waiting import wait_for
 
 

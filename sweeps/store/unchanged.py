@@ -1,7 +1,9 @@
-"""The digests of a sweep's settings, in its record: `recipe.yaml` must not change between `run` and `resume`.
+"""Digests of what must not change after a sweep or a training has begun: its settings, and its corpora.
 
-What is said of trials that have run, their ε among it, is computed from the recipe. Settings that change nothing of it
-may change: where corpora and database are now, and what runs where.
+What is said of trials that have run, their ε among it, is computed from `recipe.yaml`. Settings that change nothing of
+it may change: where corpora and database are now, and what runs where. A command that resumes a sweep, retrains a trial
+or attacks its model must read the utterances that the model was trained on: with others the attack would take strangers
+for members.
 """
 
 from __future__ import annotations
@@ -13,7 +15,10 @@ from typing import Any
 
 from edp.spec import UserError
 from sweeps.config.recipe import Recipe
+from trainables.config import CorpusSpec, TrialSpec
 from trainables.config.keys import identity
+from trainables.corpora import corpus_digest
+from trainables.records.files import read_json_if_any, write_json
 
 _FREE = frozenset({"description", "resources", "budget", "search.study", "training.device", "training.memory_batch"})
 
@@ -56,3 +61,31 @@ def check_settings(kept: dict[str, str], recipe: Recipe, path: Path) -> None:
         raise UserError(
             f"{path}: {some} changed since the sweep began; allowed: the recipe as it was (run starts another sweep)"
         )
+
+
+CORPORA = "corpora.json"
+
+
+def keep_corpora(folder: Path, spec: TrialSpec) -> None:
+    """Write the digest of each corpus that `spec` reads, by field."""
+    digests = {field: corpus_digest(corpus, field) for field, corpus in _corpora(spec).items()}
+    write_json(folder / CORPORA, digests)
+
+
+def check_corpora(folder: Path, spec: TrialSpec) -> None:
+    """Raise if a corpus has changed since `keep_corpora`. Skip a corpus whose digest was not kept.
+
+    Raises:
+        UserError: naming the field.
+    """
+    kept = read_json_if_any(folder / CORPORA, dict[str, str]) or {}
+    for field, corpus in _corpora(spec).items():
+        if kept.get(field) not in (None, corpus_digest(corpus, field)):
+            raise UserError(
+                f"{field} = {str(corpus.path or corpus.name)!r}: its content has changed since {folder.name} began; "
+                "allowed: the corpus as it was"
+            )
+
+
+def _corpora(spec: TrialSpec) -> dict[str, CorpusSpec]:
+    return {"corpus": spec.corpus, **spec.public_corpora}
