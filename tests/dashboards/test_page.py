@@ -59,7 +59,7 @@ def test_the_page_shows_the_sweep_its_front_and_its_baseline(page: Any, swept: t
     assert page.inner_text("h1") == "Sweep tiny"
     assert "finished: 2 complete of 2 trials" in page.inner_text("#state")
     rows = [button.inner_text() for button in page.query_selector_all("button.row")]
-    assert all(row.startswith("◆ Trial ") for row in rows)
+    assert all(row.startswith(("◆ Trial ", "◇ Trial ")) for row in rows), "of so few utterances noise alone may lead"
     assert {int(re.findall(r"\d+", row)[0]) for row in rows} == set(swept[1]["front"])
     n, m = len(rows), len(points)
     assert settled(page, "#remain", "remain") == f"{m} of {m} remain, {n} of {n} Pareto-optimal"
