@@ -248,11 +248,14 @@ def _show(sweep: Sweep, as_json: bool) -> None:
 def stop_command(name: Name = None, storage: Storage = RUNS) -> None:
     """End a sweep after its running epochs, as Ctrl-C does; twice: at once."""
     sweep = named(storage, name, with_end=False)
-    if not is_held(sweep.folder):
+    running = [folder for folder in (sweep.folder, storage / f"train-{sweep.name}-release") if is_held(folder)]
+    if not running:
         raise UserError(f"name = {sweep.name!r} is not running; allowed: a sweep that runs")
-    (sweep.folder / STOP).touch()
+    (running[-1] / STOP).touch()
     again = sweep.command("resume")
-    print_line(out, f"{sweep.name} stops when its running epochs have ended and are saved; go on with: {again}")
+    print_line(
+        out, f"{sweep.name} stops when its running epochs are saved, or at once if asked again; go on with: {again}"
+    )
 
 
 def next_steps(found: Snapshot) -> str:

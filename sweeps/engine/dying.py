@@ -85,7 +85,7 @@ def print_if_killed(line: str, console: Console) -> Iterator[Callable[[], None]]
 
 @contextmanager
 def stop_requests(folder: Path) -> Iterator[None]:
-    """Send this process a Ctrl-C whenever the file `STOP` is in a sweep's folder while the block runs; remove it."""
+    """Send this process a Ctrl-C whenever the file `STOP` is in a sweep's folder while the block runs."""
     request = folder / STOP
 
     def look(done: threading.Event) -> None:
@@ -96,7 +96,6 @@ def stop_requests(folder: Path) -> Iterator[None]:
 
     with watched(look, "stop_requests"):
         yield
-    request.unlink(missing_ok=True)
 
 
 @contextmanager

@@ -7,7 +7,7 @@ and the line is written under one lock, so that sweeps that run at the same time
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from edp.ledger import Ledger
@@ -70,12 +70,12 @@ class Recorder:
         self._parents: tuple[str, ...] = ()
         self._public: dict[str, str] = {}
 
-    def check(self, more: Sequence[Spending], what: str, going_on: Iterable[Path] = ()) -> None:
+    def check(self, more: Sequence[Spending], what: str, going_on: Mapping[Path, TrialSpec] | None = None) -> None:
         """Raise if the corpus' account would pass its budget with `more`.
 
         Args:
             what: whose cost that is, in words.
-            going_on: folders of trainings that have begun, and whose plans are among `more`.
+            going_on: configurations, by folder, of trainings that may have begun, and whose plans are among `more`.
 
         Raises:
             UserError: with the account so far, the cost of `more`, and the budget.
@@ -85,7 +85,7 @@ class Recorder:
         with notice("reading the corpus' account", self._say):
             journal = read_journal(self._storage)
             corpus = corpus_of(self._spec.corpus, journal.corpora, self._storage)
-            why = self._refusal(journal, corpus, more, what, going_on)
+            why = self._refusal(journal, corpus, more, what, going_on or {})
         if why is not None:
             raise UserError(why)
 
@@ -111,7 +111,7 @@ class Recorder:
                 journal = read_journal(self._storage)
                 corpus = self._describe(journal)
                 if plan.private and self._budget is not None:
-                    cost, own_folder = [of_training(spec, units)], [folder] if folder is not None else []
+                    cost, own_folder = [of_training(spec, units)], {folder: spec} if folder is not None else {}
                     why = self._refusal(journal, corpus, cost, part or "this training", own_folder)
                     if why is not None:
                         return why
@@ -172,7 +172,7 @@ class Recorder:
         self._public = public_digests(self._spec)
 
     def _refusal(
-        self, journal: Journal, corpus: Corpus, more: Sequence[Spending], what: str, going_on: Iterable[Path]
+        self, journal: Journal, corpus: Corpus, more: Sequence[Spending], what: str, going_on: Mapping[Path, TrialSpec]
     ) -> str | None:
         """Return the message of `check`; None if the budget allows `more`."""
         assert self._budget is not None, "the callers ask only then"
@@ -183,9 +183,9 @@ class Recorder:
                 f"{most}: the account of corpus {name} is not known, because {journal.lost[0]}; "
                 f"allowed: {JOURNAL} from a backup, or no budget"
             )
-        for folder in going_on:
+        for folder, spec in going_on.items():
             if (training := journal.trainings.get(read_id(folder) or "")) is not None:
-                training.ledger = _beside_plan(training.ledger, folder)
+                training.ledger = _beside_plan(training.ledger, folder, spec)
         account = account_of(journal, corpus)
         for line in account.uncounted:
             if line not in self._said:
@@ -213,9 +213,9 @@ def _id_for(folder: Path | None) -> str:
     return own
 
 
-def _beside_plan(known: Ledger, folder: Path) -> Ledger:
+def _beside_plan(known: Ledger, folder: Path, spec: TrialSpec) -> Ledger:
     """Return what a training that goes on costs beside its plan: the steps that its checkpoint lacks, run or begun."""
     from trainables.training.checkpoint import load_checkpoint, restored_ledger  # imports PyTorch
 
-    going_on = restored_ledger(load_checkpoint(folder, None), read_ledger(folder) or known)
+    going_on = restored_ledger(load_checkpoint(folder, spec), read_ledger(folder) or known)
     return going_on.model_copy(update={"entries": (), "not_executed": (), "alpha_release": None})

@@ -231,11 +231,13 @@ class Asker:
         """Return the numbers of the trials by whose ends a trial is chosen; None for all that have ended.
 
         Args:
-            number: of the trial; None: the next one.
+            number: of the trial; None: the next one, which is the first that waits, or a new one.
         """
         if self._lag is None:
             return None
-        order = list(_tries(self._study))
+        tries = _tries(self._study)
+        waiting = (n for n, trial in tries.items() if trial.state == TrialState.WAITING)
+        order, number = list(tries), next(waiting, None) if number is None else number
         place = len(order) if number is None else order.index(number)
         return set(order[: max(0, place + 1 - self._lag)])
 
@@ -243,8 +245,6 @@ class Asker:
     def ready(self) -> bool:
         """True if the next trial may be asked for now: those that choose it have ended."""
         tries = _tries(self._study)
-        if self._lag is None or any(trial.state == TrialState.WAITING for trial in tries.values()):
-            return True
         return all(tries[number].state.is_finished() for number in self.known_to() or ())
 
     def ask(self) -> tuple[optuna.Trial, dict[str, Any]] | None:

@@ -53,6 +53,8 @@ def driver_lock(folder: Path, name: str) -> Iterator[None]:
         if not folder.is_dir():  # `claimed` in another process has just removed it
             raise UserError(f"name = {name!r} was given up by another process just now; allowed: another try")
         path.write_text(f"process {os.getpid()} on {socket.gethostname()}")
+        held.callback((folder / STOP).unlink, missing_ok=True)  # before the lock is released
+        (folder / STOP).unlink(missing_ok=True)  # asked of a driver that is dead
         yield
 
 

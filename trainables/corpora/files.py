@@ -57,7 +57,7 @@ _KEYS: tuple[tuple[str, str, str], ...] = (
     (r'"rasa_nlu_data"', "training data of Rasa 1", "nlu.yml, by rasa data convert nlu, as corpus.schema"),
     (r'"oos_(?:train|val|test)"', "CLINC150 as published", "edp-sweep data fetch clinc150"),
     (
-        r'"(?:from_name|to_name|start_offset)"|"(?:labels?|entities)"\s*:\s*\[\s*\[\s*\d|"spans"\s*:\s*\[\s*\{',
+        r'"(?:labels?|entities)"\s*:\s*\[\s*(?:\[\s*\d|\{[^{}]*"start_offset"\s*:)|"(?:from|to)_name"\s*:|"spans"\s*:\s*\[\s*\{',
         "an export with offsets, as of doccano, Prodigy and Label Studio",
         "JSON lines with tokens, tags and intent, or its export as CoNLL 2003",
     ),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -138,7 +139,7 @@ def jsonl(path: Path) -> Iterator[Record]:
         if not isinstance(intent, str) or SURROGATE.search(intent):
             raise problem(path, line, "intent must be a string")
         intent = intent.strip() if "intent" in row else None
-        who = next((key for key in row if key.lower() in NAMES["user"]), "user")
+        who = next((key for name in NAMES["user"] for key in row if key.lower() == name), "user")
         unread = tuple(key for key in row if key not in ("tokens", "tags", "intent", who))
         yield checked(row["tokens"], row.get("tags"), intent, path, line, user=row.get(who), unread=unread)
 
@@ -175,10 +176,11 @@ def _massive(row: dict[str, Any], path: Path, line: int) -> dict[str, Any]:
 
 def _each_once(pairs: list[tuple[str, object]]) -> dict[str, object]:
     """Return the object of these keys and values; Python's own reader would keep the last value of a key."""
-    names = [name for name, _ in pairs]
-    if twice := [name for name in names if names.count(name) > 1]:
-        raise ValueError(f"the key {twice[0]} occurs twice; allowed: once")
-    return dict(pairs)
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        twice = next(name for name, count in Counter(name for name, _ in pairs).items() if count > 1)
+        raise ValueError(f"the key {twice} occurs twice; allowed: once")
+    return found
 
 
 _COMMENT = re.compile(r"#\s*(intent|user)\s*[:=]\s*(.*?)\s*$", re.IGNORECASE)
@@ -216,7 +218,7 @@ def conll(path: Path, columns: ColumnsSpec) -> Iterator[Record]:
         cells = text.split("\t") if names and "\t" in text.strip() else split_blanks(text)
         if not tokens and (comment := _COMMENT.match(text)):
             kind = comment[1].lower()
-            if kind in noted:
+            if noted.get(kind):
                 raise problem(path, line, f"a second {kind} before any token; the comments begin on line {first}")
             first = first if noted else line
             noted[kind] = comment[2]

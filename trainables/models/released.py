@@ -25,6 +25,7 @@ from trainables.features.compute_states import served_states
 from trainables.features.states import has_states, state_sizes
 from trainables.features.token_features import encode_utterances, load_features
 from trainables.models import JointModel, build_model
+from trainables.records.files import reading
 
 WEIGHTS, CONFIG = "model.safetensors", "config.json"
 _AT_ONCE = 4096
@@ -126,8 +127,13 @@ def load_model(folder: Path | str) -> ReleasedModel:
     given = Path(folder)
     for one in (given, given / "artifacts" / "bundle"):
         if (one / WEIGHTS).is_file() and (one / CONFIG).is_file():
-            return ReleasedModel(one)
-    raise UserError(f"model = {str(given)!r}: no {WEIGHTS} and {CONFIG} there; allowed: the folder of a released model")
+            with reading(one / CONFIG):
+                library = json.loads((one / CONFIG).read_text(encoding="utf-8")).get("library_name")
+            if library == "edp-sweeps":
+                return ReleasedModel(one)
+    raise UserError(
+        f"model = {str(given)!r}: no {WEIGHTS} and {CONFIG} of ours there; allowed: the folder of a released model"
+    )
 
 
 def write_model(folder: Path, spec: ModelSpec, weights: Path) -> None:

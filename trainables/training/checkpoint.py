@@ -60,8 +60,8 @@ def save_checkpoint(checkpoint: Checkpoint, folder: Path) -> None:
     save_tensors(vars(checkpoint), folder / NAME)
 
 
-def load_checkpoint(folder: Path, spec: TrialSpec | None) -> Checkpoint | None:
-    """Load the newest readable checkpoint of the same configuration, or of any if `spec` is None; else return None.
+def load_checkpoint(folder: Path, spec: TrialSpec) -> Checkpoint | None:
+    """Load the newest readable checkpoint of the same configuration; None if there is none.
 
     Checkpoints hold only tensors and plain data, so that loading runs no code.
     """
@@ -73,7 +73,7 @@ def load_checkpoint(folder: Path, spec: TrialSpec | None) -> Checkpoint | None:
         except Exception as error:  # PyTorch raises many kinds of errors for damaged files
             _log.warning("%s cannot be read (%s)", folder / name, one_line(error))
             continue
-        if spec is None or found.spec == spec_key(spec):
+        if found.spec == spec_key(spec):
             return found
     return None
 

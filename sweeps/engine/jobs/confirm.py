@@ -16,6 +16,7 @@ from typing import Any
 from edp.spec import UserError
 from sweeps.config.loading import write_yaml
 from sweeps.config.spending import of_training
+from sweeps.engine.dying import stop_requests
 from sweeps.engine.finish import tell_total
 from sweeps.engine.opening import Opening, Training
 from sweeps.engine.progress import Progress
@@ -73,7 +74,7 @@ def confirm(
         raise UserError(f"name = {sweep.name!r} has no complete trial yet; allowed: a sweep with a front")
     words = [*([] if named is None else [named]), "--seeds", str(seeds)]
     again = sweep.command("confirm", *words, tracking_uri=tracking_uri)
-    with driver_lock(sweep.folder, sweep.name), going_on_with(again):
+    with driver_lock(sweep.folder, sweep.name), going_on_with(again), stop_requests(sweep.folder):
         return _confirmed(sweep, points, seeds, progress or Progress(), tracking_uri or record.tracking_uri)
 
 
@@ -132,7 +133,7 @@ def _train(sweep: Sweep, jobs: list[tuple[Point, TrialSpec, Path]], tracker: Tra
     recipe = sweep.recipe
     opened = Opening(sweep, recipe.baseline(), progress)
     costs = [of_training(spec, opened.units) for _, spec, _ in jobs]
-    opened.recorder.check(costs, f"{len(jobs)} trainings of confirm", [folder for _, _, folder in jobs])
+    opened.recorder.check(costs, f"{len(jobs)} trainings of confirm", {folder: spec for _, spec, folder in jobs})
     with opened.on_ray():
         search = recipe.search.model_copy(update={"concurrency": "auto"})
         placed = opened.fit(f"confirming {sweep.name}", recipe.training, recipe.resources, search)

@@ -226,7 +226,8 @@ def resume_sweep(sweep: Sweep, progress: Progress, tracking_uri: str | None = No
         opened = Opening(sweep, recipe.baseline(), progress)
         before = sweep.trials()
         ended = sum(trial.state not in ("refused", "running", "interrupted") for trial in before)
-        going_on = [sweep.trial_folder(one.number) for one in before if one.state in ("running", "interrupted")]
+        begun = [one for one in before if one.state in ("running", "interrupted") and one.params]
+        going_on = {sweep.trial_folder(one.number): one.spec for one in begun}
         cost = of_trials(recipe, opened.units, max(0, wanted - ended))
         opened.recorder.check(cost or [], f"sweep {sweep.name}", going_on)
         with opened.on_ray():
@@ -344,7 +345,7 @@ def attack_rest(sweep: Sweep, tracker: Tracker, progress: Progress) -> None:
     if not not_attacked(sweep):
         return
     opened = Opening(sweep, sweep.recipe.baseline(), progress)
-    with opened.on_ray():
+    with stop_requests(sweep.folder), opened.on_ray():
         opened.encode(bound_trials(sweep.recipe))
         attack_front(sweep, opened, tracker)
 

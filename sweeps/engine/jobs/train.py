@@ -13,6 +13,7 @@ from sweeps.config.choice import GIVEN, chosen_on, holds_for
 from sweeps.config.loading import load_config, write_yaml
 from sweeps.config.parts import ResourcesSpec, SearchSpec
 from sweeps.config.spending import of_training
+from sweeps.engine.dying import stop_requests
 from sweeps.engine.finish import tell_total
 from sweeps.engine.opening import Opening, Training
 from sweeps.engine.progress import Progress
@@ -84,7 +85,7 @@ def train(
     uri = check_store(chosen_tracking_uri(tracking_uri, storage))
     parents = [picked_of] if picked_of is not None and spec.training.method != "sgd" else []
     opened = Opening(made, spec, progress, trials=[spec], with_valid=with_valid, parents=parents, alone=True)
-    opened.recorder.check([of_training(spec, opened.units)], "this training", [made.folder])
+    opened.recorder.check([of_training(spec, opened.units)], "this training", {made.folder: spec})
     choice = _choice(origin, spec, storage, with_valid)
     if origin is not None and (spec.training.method == "sgd" or not _same_people(origin, spec, storage)):
         if spec.training.method != "sgd":
@@ -95,7 +96,7 @@ def train(
     released = f"final model of {picked_of}" if parents else None
     model = tracker = None
     try:
-        with claimed(made.folder, made.name), opened.on_ray():
+        with claimed(made.folder, made.name), stop_requests(made.folder), opened.on_ray():
             placed = opened.fit(f"training {config}", spec.training, ResourcesSpec(), SearchSpec(concurrency=1))
             tracker = Tracker(uri, "train", made.artifacts, progress.say)
             open_run = functools.partial(_open_run, tracker, opened, trained_on)

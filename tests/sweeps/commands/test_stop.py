@@ -30,10 +30,24 @@ def test_a_request_is_a_ctrl_c_and_a_second_one_ends_at_once(tmp_path: Path, com
     ):
         code, out, _ = command(*words)
         assert code == 0
-        assert out.startswith("one stops when its running epochs have ended and are saved; go on with: ")
+        assert out.startswith("one stops when its running epochs are saved, or at once if asked again; go on with: ")
         wait_for(lambda: sent)
         (sweep.folder / "stop").touch()
         with pytest.raises(KeyboardInterrupt):
             wait_for(lambda: False)
     assert sent == ["stopped by Ctrl-C"]
     assert not (sweep.folder / "stop").exists()
+
+
+def test_a_request_to_a_driver_that_died_stops_no_later_one(tmp_path: Path) -> None:
+    (tmp_path / "stop").touch()
+    with driver_lock(tmp_path, "one"):
+        assert not (tmp_path / "stop").exists()
+
+
+def test_the_release_of_a_sweep_is_stopped_by_the_sweeps_name(tmp_path: Path, command: Command) -> None:
+    sweep_of(tmp_path, "one", 1)
+    release = tmp_path / "train-one-release"
+    with driver_lock(release, "train-one-release"):
+        assert command("stop", "one", "--storage", str(tmp_path))[0] == 0
+        assert (release / "stop").exists()

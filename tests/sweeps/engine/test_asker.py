@@ -84,6 +84,8 @@ def four_at_once(made: Sweep, recipe: Recipe, luck: int, lag: int | None, stop_a
             trial, params = one
             trial.set_user_attr("params", params)
             found[number_of(trial)] = params
+            judges = asker.known_to(number_of(trial)) or set()
+            assert not judges & {number_of(other) for other, _ in running}, "a trial that runs judges none"
             running.append((trial, params))
             if len(found) == stop_after:
                 stop_after, running = 0, []
@@ -107,6 +109,14 @@ def test_with_a_lag_the_order_in_which_trials_end_changes_no_configuration(tmp_p
     first = asked_for("first", 1, 7)
     assert asked_for("again", 2, 7) == first
     assert (asked_for("without", 2, None) == asked_for("other", 1, None)) == (sampler == "random")
+
+
+@pytest.mark.slow
+def test_points_that_leave_a_setting_open_are_chosen_in_order_too(tmp_path: Path) -> None:
+    points = "search.points_to_evaluate=[{C: 0.1}, {C: 0.25}, {C: 0.5}, {C: 1.0}, {C: 2.0}, {z0: 0.5}, {z0: 1.0}]"
+    settings = (*SAMPLED[:3], points, "search.sampler_arguments={n_startup_trials: 2}")
+    first, again = (four_at_once(*sweep(tmp_path / str(luck), *settings), luck, 3) for luck in (1, 2))
+    assert first == again
 
 
 @pytest.mark.slow

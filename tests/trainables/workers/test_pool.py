@@ -93,7 +93,7 @@ def test_a_pool_follows_its_demand_and_its_limit(long_story: None, ray_cluster: 
 
 
 def test_a_worn_group_is_replaced(ray_cluster: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("trainables.workers.worker_group._GROWN", 199)
+    monkeypatch.setattr("trainables.workers.worker_group._RENEW_AFTER", 2)
     groups = _Groups()
     with WorkerPool(groups.start, lambda: 2, lambda queue: None) as pool:
         for _ in range(2):
