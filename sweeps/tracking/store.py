@@ -9,7 +9,7 @@ import logging
 import os
 import re
 import shlex
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from pathlib import Path
 
 os.environ.setdefault("GIT_PYTHON_REFRESH", "quiet")
@@ -128,6 +128,14 @@ def _check_database(uri: str) -> None:
         engine.dispose()
 
 
+def remove_twin(uri: str) -> None:
+    """Remove the empty folder that MLflow makes for a SQLite store from its URL as it stands, if a letter is quoted."""
+    file, made = sqlite_file(uri), Path(uri.removeprefix("sqlite:///")).parent
+    if file is not None and made != file.parent and "?" not in uri:
+        with suppress(OSError):  # it is not empty, or not there
+            os.removedirs(made)
+
+
 def check_there(uri: str) -> None:
     """Raise if a SQLite store is missing: MLflow would create an empty one and find nothing in it.
 
@@ -187,6 +195,7 @@ def open_experiment(uri: str, name: str, artifacts: Path, *, new: bool) -> tuple
         with one_at_a_time(artifacts.parent) if new and artifacts.parent.is_dir() else nullcontext():
             client = MlflowClient(tracking_uri=uri, registry_uri=uri)
             found = client.get_experiment_by_name(name)
+            remove_twin(uri)
             if found is None and not new:
                 raise wrong_store(uri, f"holds no experiment {name!r}")
             found = found or _created(client, uri, name, artifacts)
