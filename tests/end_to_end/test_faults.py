@@ -190,7 +190,7 @@ def test_what_mlflow_missed_while_it_was_gone_is_sent_later(one_sweep: OneSweep,
 def test_a_sweep_waits_for_its_study_in_postgresql_and_stops_if_it_stays_away(
     one_sweep: OneSweep, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sweeps.store.study._PATIENCE_S", 16.0)
+    monkeypatch.setattr("sweeps.store.study.PATIENCE_S", 16.0)
     with postgres_server() as server:
         one_sweep.settings += [f"search.study={server.url}"]
 

@@ -56,7 +56,7 @@ def test_a_server_that_goes_away_is_waited_for_and_named_if_it_stays_away(
         assert search.ask("b") is not None
         assert [record.getMessage() for record in caplog.records].count(WAITS) == 1
         server.stop()
-        monkeypatch.setattr("sweeps.store.study._PATIENCE_S", 1.0)
+        monkeypatch.setattr("sweeps.store.study.PATIENCE_S", 1.0)
         with pytest.raises((StorageInternalError, OperationalError)) as gone:
             search.ask("c")
         assert (away(gone.value) or "").startswith("the study's database does not answer (connection failed: ")

@@ -57,7 +57,7 @@ def searched(ray_cluster: str, tmp_path: Path) -> Callable[..., tuple[RankZero, 
         ray.get([queue.begin.remote(1), leases.sync.remote({0: (queue, True)})])
         prepared = locate(recipe.baseline(), sweep.cache)
         job = TrialJob(recipe.baseline(), prepared.corpus, sweep.folder / "trials", prepared.attack)
-        stopper: Any = SimpleNamespace(after_epoch=lambda number, epoch, point: judge(number, epoch))
+        stopper: Any = SimpleNamespace(after_epoch=lambda number, epoch, point, others: judge(number, epoch))
         driver = studies.driver(sweep, recipe, stopper=stopper, stop_signal=signal, max_running=lambda: 1)
         rank_0 = RankZero(queue)
         rank_0.start()

@@ -186,9 +186,6 @@ def test_without_a_name_it_is_the_newest_sweep_and_says_so(storage: Path, tmp_pa
         code, _, err = command(*words, "--storage", str(storage))
         assert code == 0, err
         assert f"no name given: new, the newest sweep in {storage}" in err
-    code, out, _ = command("pick", "1", "--output", str(tmp_path / "b.yaml"), "--json", "--storage", str(storage))
-    assert code == 0
-    assert json.loads(out)["number"] == 1
     code, _, err = command("status", "--storage", str(tmp_path / "empty"))
     assert code == 2
     assert "name: none is given" in err
