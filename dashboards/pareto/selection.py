@@ -13,6 +13,7 @@ from dashboards.pareto.data import Limits
 from dashboards.pareto.source import Source
 from edp.spec import UserError
 from sweeps.registry.pick import Wanted, is_pick, keep, objection
+from sweeps.results.headline import released_in_place_of
 from sweeps.results.snapshot import Snapshot
 from sweeps.store.storage import train_line
 from sweeps.store.sweep import Sweep
@@ -137,9 +138,10 @@ def picking(app: Dash, source: Source, output: Path, tracking_uri: str | None) -
     def pick(clicks: int | None, selected: str | None, model_name: str | None, asked: Any) -> Any:
         if ctx.triggered_id != "pick" or not clicks or selected is None:
             return "", None
-        point = source.read()[1].candidates[selected].point
-        name = (model_name or "").strip()
-        found = Snapshot(source.sweep)
+        if (candidate := source.read()[1].candidates.get(selected)) is None:
+            return f"{selected} is no configuration of this sweep any more.", None
+        name, found = (model_name or "").strip(), Snapshot(source.sweep)
+        point = released_in_place_of(found, candidate.point)
         question, against = [selected, name], objection(found, point)
         try:
             file = free_file(source.sweep, output)
@@ -154,6 +156,8 @@ def picking(app: Dash, source: Source, output: Path, tracking_uri: str | None) -
         sweep = source.sweep
         storage, uri = sweep.folder.parent, tracking_uri or sweep.record.tracking_uri
         go_on = f" Train it with: {train_line(file.name, storage=storage, tracking_uri=uri)}"
+        if point != candidate.point:
+            go_on = " Its model is released already."
         return words + (f" Registered as {model.uri}." if model else "") + go_on, None
 
 

@@ -12,6 +12,7 @@ from edp.spec import UserError
 from sweeps.commands.console import busy, complain, out, print_json
 from sweeps.commands.options import RUNS, Json, Storage, TrackingUri, named
 from sweeps.commands.options import Point as PointName
+from sweeps.results.headline import released_in_place_of
 from sweeps.results.snapshot import Snapshot
 from sweeps.store.storage import chosen_tracking_uri
 from sweeps.text.figures import FIGURES
@@ -93,7 +94,8 @@ def _is_sweep(storage: Path, name: str) -> bool:
 def _of_sweep(storage: Path, name: str, point: str | None) -> tuple[str, SelectionFigures]:
     """Return a point of a sweep in words, and its figures."""
     sweep = Snapshot(named(storage, name))
-    found = sweep.choose()[0] if point is None else sweep.named(point)
+    chosen = (sweep.release or sweep.choose()[0]) if point is None else sweep.named(point)
+    found = released_in_place_of(sweep, chosen)
     return f"trial {found.name} of {name}", SelectionFigures(found.metrics, sweep.again.get(found.name))
 
 

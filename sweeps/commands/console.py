@@ -48,6 +48,9 @@ def _own_stderr() -> TextIO:
         return sys.stderr
 
 
+for _size in ("COLUMNS", "LINES"):  # 0 is that of a terminal without a size: nothing would be printed
+    if os.environ.get(_size, "").strip("0 ") == "":
+        os.environ.pop(_size, None)
 _open_streams()
 # Bound to the streams as they are now, because `ray_session` redirects them to a log while Ray runs.
 # Without markup and emoji, because names and paths may hold brackets or `:x:`.

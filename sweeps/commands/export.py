@@ -13,6 +13,7 @@ from edp.spec import UserError
 from sweeps.commands.console import busy, out
 from sweeps.commands.options import PATH, RUNS, Storage, TrackingUri
 from sweeps.text.terminal import print_line
+from trainables.records.files import one_line
 
 
 def export_command(
@@ -39,13 +40,17 @@ def export_command(
         from trainables.models.released import load_model
 
         released = load_model(model if Path(model).is_dir() else _downloaded(storage, model, tracking_uri, temporary))
-        if format == "folder":
-            shutil.copytree(released.folder, folder, dirs_exist_ok=True)
-            lines = [f"wrote {folder}; open it with trainables.load_model"]
-        else:
-            from sweeps.registry.export import export_model
+        try:
+            if format == "folder":
+                shutil.copytree(released.folder, folder, dirs_exist_ok=True)
+                lines = [f"wrote {folder}; open it with trainables.load_model"]
+            else:
+                from sweeps.registry.export import export_model
 
-            lines = export_model(released, folder, format)
+                lines = export_model(released, folder, format)
+        except OSError as error:
+            allowed = "allowed: a folder that can be written"
+            raise UserError(f"folder = {str(folder)!r}: {error.strerror or error}; {allowed}") from None
     for line in lines:
         print_line(out, line)
 
@@ -53,11 +58,18 @@ def export_command(
 def _downloaded(storage: Path, name: str, tracking_uri: str | None, to: str) -> str:
     """Return the folder of a registered version, copied from the store's artifacts."""
     from mlflow.artifacts import download_artifacts
+    from mlflow.exceptions import MlflowException
 
     from sweeps.commands.check import registered_version
     from sweeps.registry.bundle import quiet
 
     client, version = registered_version(storage, name, tracking_uri)
     place = client.get_model_version_download_uri(version.name, version.version)
-    with quiet():
-        return str(download_artifacts(artifact_uri=place, dst_path=to, tracking_uri=client.tracking_uri))
+    try:
+        with quiet():
+            return str(download_artifacts(artifact_uri=place, dst_path=to, tracking_uri=client.tracking_uri))
+    except (MlflowException, OSError) as error:
+        raise UserError(
+            f"model = {name!r}: its files cannot be read at {place} ({one_line(error)}); allowed: a model whose files "
+            "are there"
+        ) from None

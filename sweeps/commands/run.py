@@ -97,6 +97,8 @@ def run_command(
     """
     overrides = with_trials(settings, trials)
     own = {"schema": schema, "labels_are_public": labels_are_public, "epsilon": epsilon, "encoder": encoder}
+    if write_recipe is not None and earlier is not None:
+        raise UserError("--from: --write-recipe is given too, and runs nothing; allowed: one of them")
     if is_corpus(recipe):
         fitted = _fitted(recipe, overrides, own, name, write_recipe, storage, tracking_uri)
         if fitted is None:

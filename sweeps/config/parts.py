@@ -9,7 +9,6 @@ from pydantic import Field, field_validator, model_validator
 
 from edp.spec import Clip, Decay, EDPOptions, Frozen, NoiseMultiplier, Sampling, Tau
 from trainables.config import CorpusSpec
-from trainables.config.plugins import Sampler
 
 Objective = Literal["ser", "mia_auc", "mia_tpr_at_1pct_fpr", "log10_epsilon", "log10_epsilon_paper"]
 Limited = Literal["epsilon", "ser", "mia_auc", "mia_tpr_at_1pct_fpr"]
@@ -53,7 +52,7 @@ class SearchSpec(Frozen):
 
     trials: Annotated[int, Field(ge=1, le=1_000_000, description="number of trials")] = 40
     sampler: Annotated[
-        Literal["tpe", "nsga2", "gp", "random"] | Sampler,
+        Literal["tpe", "nsga2", "gp", "random"] | str,
         Field(description="Optuna's sampler; text: one that a plugin adds, module:Class, or optunahub:PACKAGE:Class"),
     ] = "tpe"
     sampler_arguments: dict[str, Any] = Field(

@@ -31,7 +31,7 @@ from sweeps.config.target_epsilon import BudgetExceeded, ConfigurationRefused
 from sweeps.store.records import REPEATED, number_of
 from sweeps.store.study import study_storage
 from sweeps.store.sweep import Sweep
-from trainables.config.plugins import load_plugin
+from trainables.config.plugins import load_plugin, plugins
 from trainables.records.files import one_line
 from trainables.records.job import Outcome
 from trainables.records.pareto import Metrics, SelectionFigures, objective_values
@@ -100,6 +100,11 @@ def _class(name: str) -> Callable[..., Any]:
     Raises:
         UserError: naming the package, the module or the class that is missing.
     """
+    if ":" not in name and name not in plugins("samplers"):  # known when it is used: to read a sweep takes none
+        raise UserError(
+            f"search.sampler = {name!r}: no package adds a sampler of this name; "
+            "allowed: tpe, nsga2, gp, random, module:Class, optunahub:PACKAGE:Class"
+        )
     if ":" not in name:
         return cast(Callable[..., Any], load_plugin("samplers", name))
     place, _, kind = name.removeprefix("optunahub:").rpartition(":")

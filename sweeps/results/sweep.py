@@ -10,6 +10,7 @@ import pandas as pd
 from edp.spec import UserError
 from sweeps.results.confirmed import SEEDS
 from sweeps.results.cost import trial_cost
+from sweeps.results.headline import released_in_place_of
 from sweeps.results.snapshot import Snapshot
 from sweeps.store import sweep as store
 from sweeps.store.records import Point, TrialRecord
@@ -46,7 +47,7 @@ class Sweep(store.Sweep):
                 raise UserError(f"max_{name} = {most!r}: allowed: a number of at least 0")
         found = Snapshot(self)
         released = None if limits else found.release
-        return released or found.choose(limits)[0]
+        return released or released_in_place_of(found, found.choose(limits)[0])
 
     @property
     def release(self) -> Point | None:

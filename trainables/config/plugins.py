@@ -33,6 +33,12 @@ def load_plugin(kind: Kind, name: str) -> Any:
         raise refused(kind, name, f"{type(error).__name__}: {' '.join(str(error).split())[:200]}") from None
 
 
+def version_of(kind: Kind, name: str) -> str:
+    """Return the object that a package adds under this name, and the package's version."""
+    found = plugins(kind)[name]
+    return f"{found.value} {found.dist.version if found.dist is not None else ''}"
+
+
 def refused(kind: Kind, name: str, reason: str) -> UserError:
     """Return the error for a plugin that cannot be used."""
     found = plugins(kind)[name]
@@ -49,13 +55,5 @@ def _reader(name: str) -> str:
     return name
 
 
-def _sampler(name: str) -> str:
-    if ":" not in name and name not in plugins("samplers"):
-        raise ValueError("no package adds a sampler of this name")
-    return name
-
-
 Reader = Annotated[str, AfterValidator(_reader)]
 """The name of a format that a package adds."""
-Sampler = Annotated[str, AfterValidator(_sampler)]
-"""A sampler that a package adds, or the path of one: `module:Class`, `optunahub:PACKAGE:Class`."""

@@ -11,8 +11,9 @@ from pathlib import Path
 from edp.spec import UserError
 from trainables.config import CorpusSpec
 from trainables.config.keys import identity
-from trainables.corpora.files import read_bytes, row_word
-from trainables.corpora.formats import corpus_files, detect_format, read_corpus, read_records
+from trainables.config.plugins import version_of
+from trainables.corpora.files import opening, read_bytes, row_word
+from trainables.corpora.formats import FORMATS, corpus_files, detect_format, read_corpus, read_records
 from trainables.corpora.generators import GENERATED, MAX_GENERATED, generate, grammar_digest
 from trainables.corpora.labels import LabelCounts, labels_of
 from trainables.corpora.public import find_corpus
@@ -163,13 +164,19 @@ def corpus_digest(spec: CorpusSpec, field: str = "corpus") -> str:
     path = find_corpus(spec, field)
     format = _format(spec, path)
     digest.update(f"{format}\n{spec.utterances}".encode())
+    if format not in FORMATS:
+        digest.update(version_of("readers", format).encode())
     if format == "schema":  # whose files hold more than makes its text
         digest.update(json.dumps(read_corpus(path, format)).encode())
         return digest.hexdigest()
     for file in corpus_files(path, format):
         if spec.split == "published":
             digest.update(f"\n{_part_of(file)}".encode())
-        raw = read_bytes(file)
+        if format in FORMATS:
+            raw = read_bytes(file)
+        else:  # of a plugin, which may read what we refuse
+            with opening(file):
+                raw = file.read_bytes()
         digest.update(b"\n" + hashlib.sha256(raw).digest())
     return digest.hexdigest()
 

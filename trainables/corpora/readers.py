@@ -27,6 +27,9 @@ def by_plugin(name: str, path: Path) -> Iterator[Record]:
     reader = load_plugin("readers", name)
     try:
         for line, one in enumerate(reader(path), start=1):
+            _check_words("tokens", list(one.tokens), path, line)
+            _check_words("tags", list(one.tags), path, line)
+            _check_intent(one.intent or "", path, line)
             yield checked(list(one.tokens), list(one.tags), one.intent or None, path, line, user=one.user or None)
     except UserError:
         raise
@@ -131,17 +134,24 @@ def jsonl(path: Path) -> Iterator[Record]:
             if key in row and key not in needed:
                 raise problem(path, line, f"the key {key} is new here; needed: {', '.join(needed)}, as above")
         for key in (key for key in ("tokens", "tags") if key in row):
-            if not isinstance(row[key], list) or not all(isinstance(word, str) for word in row[key]):
-                raise problem(path, line, f"{key} must be a list of strings")
-            if bad := [word for word in row[key] if not word or _NOT_IN_A_WORD.search(word)]:
-                raise problem(path, line, f"{key} holds {bad[0]!r}; needed: one word per string, without blanks")
-        intent = row.get("intent", "")
-        if not isinstance(intent, str) or SURROGATE.search(intent):
-            raise problem(path, line, "intent must be a string")
-        intent = intent.strip() if "intent" in row else None
+            _check_words(key, row[key], path, line)
+        _check_intent(row.get("intent", ""), path, line)
+        intent = row["intent"].strip() if "intent" in row else None
         who = next((key for name in NAMES["user"] for key in row if key.lower() == name), "user")
         unread = tuple(key for key in row if key not in ("tokens", "tags", "intent", who))
         yield checked(row["tokens"], row.get("tags"), intent, path, line, user=row.get(who), unread=unread)
+
+
+def _check_words(key: str, words: Any, path: Path, line: int) -> None:
+    if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
+        raise problem(path, line, f"{key} must be a list of strings")
+    if bad := [word for word in words if not word or _NOT_IN_A_WORD.search(word)]:
+        raise problem(path, line, f"{key} holds {bad[0]!r}; needed: one word per string, without blanks")
+
+
+def _check_intent(intent: Any, path: Path, line: int) -> None:
+    if not isinstance(intent, str) or SURROGATE.search(intent):
+        raise problem(path, line, "intent must be a string")
 
 
 def _object(text: str, path: Path, line: int) -> dict[str, Any]:

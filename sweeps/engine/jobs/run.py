@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from edp.spec import UserError
 from sweeps.config.loading import load_recipe
 from sweeps.engine.jobs.release import release_chosen, run_proxy
 from sweeps.engine.jobs.search import resume_sweep, start_sweep
@@ -38,7 +39,7 @@ def run(
         name: of the sweep; by default the recipe's name and the time, with a plan the recipe's name alone.
         tracking_uri: the MLflow store; by default `MLFLOW_TRACKING_URI`, or a file in `storage`.
         callbacks: called with Optuna's study and trial when a trial has ended, as those of `Study.optimize`. If one
-            raises, the sweep ends, and can be resumed.
+            raises, the sweep ends, and can be resumed. `Study.stop` raises here, since no `Study.optimize` runs.
 
     Raises:
         UserError: if the recipe is wrong, or corpora or cluster do not allow the sweep. Nothing was made then.
@@ -69,9 +70,11 @@ def resume(
         callbacks: see `run`.
 
     Raises:
-        UserError: if it is running, or may not go on.
+        UserError: for fewer than 0 trials, or if it is running, or may not go on.
         SweepStopped: if it was stopped again.
     """
+    if trials < 0:
+        raise UserError(f"trials = {trials}: allowed: 0 or more")
     progress = Progress(callbacks=callbacks)
     resume_sweep(sweep, progress, tracking_uri, more=trials)
     if (plan := plan_of(sweep)) is not None:

@@ -27,7 +27,7 @@ from tests.support import studies
 from tests.support.fuzzing import begin
 from tests.support.spending import EXAMPLES, spec_of, training
 from tests.support.synthetic import sweep_of
-from trainables.config import PrivacyBudget
+from trainables.config import PrivacyBudget, TrialSpec
 from trainables.corpora import corpus_digest
 from trainables.records.epochs import read_ledger
 from trainables.training.checkpoint import BEFORE, NAME, Checkpoint, save_checkpoint, spec_key
@@ -140,9 +140,10 @@ def test_a_training_is_refused_and_one_that_goes_on_is_not_counted_twice(
     assert "is ε = 12.66" in refused(name="two"), "it would begin anew"
     whole = read_ledger(goes_on)
     assert whole is not None
-    checkpointed(goes_on, whole)
+    checkpointed(goes_on, whole, spec)
     assert "is ε = 8, this training would add 8" in refused(name="two")
-    checkpointed(goes_on, whole.until(1))
+    assert "is ε = 12.66" in refused("edp.C=0.7", name="two"), "with other settings it begins anew"
+    checkpointed(goes_on, whole.until(1), spec)
     assert re.search(r"is ε = (8\.[1-9]|9|1[0-2]\.[0-6])", refused(name="two")), "it runs its later epochs again"
     (goes_on / NAME).write_bytes(b"broken")
     (goes_on / BEFORE).unlink()
@@ -150,10 +151,11 @@ def test_a_training_is_refused_and_one_that_goes_on_is_not_counted_twice(
     assert load_config(config, [budget(13)]).corpus.budget is not None
 
 
-def checkpointed(folder: Path, kept: Ledger) -> None:
+def checkpointed(folder: Path, kept: Ledger, spec: TrialSpec) -> None:
     """Write a checkpoint whose weights were made by the steps of `kept`."""
     about = dict.fromkeys(("alpha", "average", "clip", "audit"))
-    state = Checkpoint(spec="", step=0, seconds=[], ledger=kept.model_dump_json(), model={}, optimizer={}, **about)
+    made = {"spec": spec_key(spec), "ledger": kept.model_dump_json()}
+    state = Checkpoint(step=0, seconds=[], model={}, optimizer={}, **made, **about)
     save_checkpoint(state, folder)
 
 

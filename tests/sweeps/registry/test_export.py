@@ -228,7 +228,7 @@ def test_the_folder_of_a_registered_model_opens_without_a_sweep_ray_or_mlflow(
     )
     code, _, err = command("export", "nobody", str(tmp_path / "other"), *where)
     assert (code, len(err.splitlines())) == (2, 1)
-    with pytest.raises(UserError, match=r"no model\.safetensors and config\.json there"):
+    with pytest.raises(UserError, match=r"no model\.safetensors and config\.json of ours there"):
         load_model(tmp_path)
 
 

@@ -1,7 +1,7 @@
 """The audit of SGD by canaries: guesses from losses, and the lower bound of ε that correct guesses give.
 
 The losses alone decide which canaries are guessed. The coins then say which guesses are correct. Of several numbers of
-guesses each gives a bound (`edp.accounting.audited_epsilon`), at a confidence at which all hold at once. The largest
+guesses each gives a bound (`edp.audited_epsilon`), at a confidence at which all hold at once. The largest
 counts. It is wrong in at most 5 % of all runs. A private training has an audit of its own (`edp.audit`).
 
 Shapes: m canaries, s siblings of each, as in `trainables.measure.attacks.canary`.
