@@ -54,8 +54,6 @@ PAPER = {
 _PARTS = {"train": "train", "valid": "dev", "test": "test"}
 _PROXY_SENTENCES = 3_500
 _LAYERS = ("1", "2", "1+2", "2+4")
-_TRIALS = 10
-"""On the proxy, for each ε."""
 
 
 @dataclass(frozen=True)
@@ -134,18 +132,18 @@ def _write(sentences: list[list[tuple[str, str]]], path: Path) -> None:
     path.write_text("\n".join(blocks), encoding="utf-8")
 
 
-def candidates(seed: int) -> list[dict[str, Any]]:
+def candidates(trials: int, steps: list[int]) -> list[dict[str, Any]]:
     """Return the settings of the trials on a proxy, drawn at random."""
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     found = []
-    for _ in range(_TRIALS):
+    for _ in range(trials):
         plain = bool(rng.integers(2))
         rate = math.exp(rng.uniform(math.log(5), math.log(60)))
         found.append(
             {
                 "training.optimizer": "sgd" if plain else "momentum",
                 "training.learning_rate": round(rate * (5 if plain else 1), 1),
-                "training.epochs": int(rng.choice([20, 40, 60])),
+                "training.epochs": int(rng.choice(steps)),
                 "C": float(rng.choice([0.25, 1.0])),
                 "model.features.layers": str(rng.choice(_LAYERS)),
                 "model.features.whiten": float(rng.choice([0.5, 0.75, 1.0])),
@@ -192,11 +190,11 @@ def scores(model: JointModel, corpus: EncodedCorpus, part: Split) -> dict[str, f
     return {"accuracy": float(accuracy_score(true_n, found_n)), "f1": float(f1)}
 
 
-def choose(place: Place, target: str, units: int) -> dict[str, Any]:
+def choose(place: Place, target: str, units: int, tried_settings: list[dict[str, Any]]) -> dict[str, Any]:
     """Return the settings that are best on the proxy's validation sentences, and what all trials found there."""
     proxy_units = EncodedCorpus.open(place.encoded("proxy")).size("train")
     tried = []
-    for settings in candidates(0):
+    for settings in tried_settings:
         spec = place.spec_of("proxy", float(target), units, settings)
         z0 = spec.edp.z0 * proxy_units / units
         spec = spec.model_copy(update={"edp": spec.edp.model_copy(update={"z0": z0})})
@@ -228,6 +226,8 @@ def main() -> None:
     asked.add_argument("source", type=Path, help="folder with clones of both treebanks")
     asked.add_argument("--treebanks", default="gum,ewt")
     asked.add_argument("--seeds", type=int, default=5)
+    asked.add_argument("--trials", type=int, default=10, help="on the proxy, for each epsilon")
+    asked.add_argument("--steps", type=int, nargs="+", default=[20, 40, 60], help="of a training, to choose from")
     asked.add_argument("--folder", type=Path, default=Path("runs/published"))
     arguments = asked.parse_args()
     torch.set_num_threads(1)
@@ -245,7 +245,7 @@ def main() -> None:
         choices = document["choices"].setdefault(place.private, {})
         for target in ("1", "2", "5"):
             if target not in choices:
-                choices[target] = choose(place, target, units)
+                choices[target] = choose(place, target, units, candidates(arguments.trials, arguments.steps))
                 keep()
     done = {(row["treebank"], row["target"], row["seed"]) for row in document["rows"]}
     for seed in range(arguments.seeds):
