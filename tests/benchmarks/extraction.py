@@ -22,14 +22,13 @@ import torch
 from sweeps.config.loading import load_recipe
 from sweeps.config.recipe import example_params
 from sweeps.config.target_epsilon import resolve
-from sweeps.engine.frozen_states import ensure_states
+from sweeps.engine.prepare import ensure_states
 from tests.benchmarks.machine import about
 from trainables.config import CorpusSpec, TrialSpec
 from trainables.corpora import load_corpus
 from trainables.corpora.generators import shared_words
 from trainables.corpora.types import Splits, Utterance
-from trainables.features.encoded_corpus import EncodedCorpus
-from trainables.features.encoding import encode
+from trainables.features.encoded_corpus import EncodedCorpus, encode
 from trainables.measure.attacks.extraction import SECRET, extraction, secrets_in
 from trainables.records.files import atomic_write
 from trainables.records.job import TrialJob

@@ -23,19 +23,18 @@ import numpy as np
 import torch
 from scipy.stats import t
 from torch import Tensor, nn
+from trainables.features.batch import StateInputs
+from trainables.training.optimizers import averaged, make_optimizer
 
 from sweeps.config.loading import load_recipe
 from sweeps.config.recipe import example_params
 from sweeps.config.target_epsilon import resolve
-from sweeps.engine.frozen_states import ensure_states
+from sweeps.engine.prepare import ensure_states
 from tests.benchmarks.machine import about
 from trainables.config import TrialSpec
 from trainables.corpora import load_corpus
-from trainables.features.batch import StateInputs
-from trainables.features.encoded_corpus import EncodedCorpus, Split
-from trainables.features.encoding import encode
+from trainables.features.encoded_corpus import EncodedCorpus, Split, encode
 from trainables.models import JointModel
-from trainables.training.optimizers import averaged, make_optimizer
 from trainables.training.process import alone, new_model, pick_device
 from trainables.training.trainer import Trainer
 
