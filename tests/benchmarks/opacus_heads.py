@@ -23,8 +23,6 @@ import numpy as np
 import torch
 from scipy.stats import t
 from torch import Tensor, nn
-from trainables.features.batch import StateInputs
-from trainables.training.optimizers import averaged, make_optimizer
 
 from sweeps.config.loading import load_recipe
 from sweeps.config.recipe import example_params
@@ -34,9 +32,10 @@ from tests.benchmarks.machine import about
 from trainables.config import TrialSpec
 from trainables.corpora import load_corpus
 from trainables.features.encoded_corpus import EncodedCorpus, Split, encode
+from trainables.features.token_features import StateInputs
 from trainables.models import JointModel
 from trainables.training.process import alone, new_model, pick_device
-from trainables.training.trainer import Trainer
+from trainables.training.trainer import Trainer, averaged, make_optimizer
 
 RESULTS = Path(__file__).parent / "results" / "opacus-heads.json"
 _SETTINGS = {"clinc150": [], "banking77": ["corpus={name: banking77}", "search.proxy={name: clinc150}"]}

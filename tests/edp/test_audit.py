@@ -146,6 +146,14 @@ def test_the_alarm_of_the_layers_is_at_its_level_whatever_the_gradients_are() ->
             assert below > 3 * 0.7 * level * runs
 
 
+def test_a_layer_may_lack_a_twentieth_of_its_noise_and_no_tenth() -> None:
+    def alarms(share: float) -> list[str]:
+        return LayerScores(("a",), np.array([2000]), np.array([share**2]), np.ones(1), 100).alarms(0.05)
+
+    assert alarms(0.9) == ["the noise of a is at most 0.9 of the ledger's"]
+    assert alarms(0.96) == []
+
+
 def test_scores_are_kept_and_read_again(tmp_path: Path) -> None:
     audit = coins()
     hook, _ = audited_training(EDPSpec(**FULL), audit, epochs=4)

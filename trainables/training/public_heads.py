@@ -81,7 +81,7 @@ def _public_weights(spec: BERTSpec, corpus: EncodedCorpus) -> Weights | None:
 
 
 def from_names(spec: BERTSpec, corpus: EncodedCorpus) -> Weights:
-    """Return heads whose scores are those of the labels' names (`trainables.training.public_heads`).
+    """Return heads whose scores are those of the labels' names (`NameScores`).
 
     Scores are linear in the raw state x, and x = z P⁻¹ + mean for a whitened state z, so they are linear in z as well.
     """
