@@ -17,10 +17,10 @@ Limited = Literal["epsilon", "ser", "mia_auc", "mia_tpr_at_1pct_fpr"]
 class StopSpec(Frozen):
     """The settings of early stopping."""
 
-    grace_epochs: Annotated[int, Field(ge=1, description="first epoch after which a trial may be stopped")] = 2
-    margin: Annotated[
-        float, Field(ge=0, lt=1, description="share of an objective's range by which another trial must be ahead")
-    ] = 0.05
+    grace_epochs: Annotated[int, Field(ge=1)] = 2
+    """first epoch after which a trial may be stopped"""
+    margin: Annotated[float, Field(ge=0, lt=1)] = 0.05
+    """share of an objective's range by which another trial must be ahead"""
 
 
 class FixedEDP(EDPOptions):
@@ -29,88 +29,55 @@ class FixedEDP(EDPOptions):
     # Unused settings are refused in each trial's own mechanism: here, `clip` may be searched, and need another one.
     belongs_to: ClassVar[Mapping[str, tuple[str, str]]] = {}
 
-    sampling: Annotated[
-        Sampling,
-        Field(description="a recipe may say auto: poisson with a target epsilon where that is possible, else shuffle"),
-    ] = "shuffle"
+    sampling: Sampling = "shuffle"
+    """a recipe may say auto: poisson with a target epsilon where that is possible, else shuffle"""
     C: Clip | None = None
     z0: NoiseMultiplier | None = None
-    decay: Annotated[Decay | None, Field(description="decay of the noise over epochs; null: searched")] = None
+    decay: Decay | None = None
+    """decay of the noise over epochs; null: searched"""
     tau: Tau | None = None
-    epsilon: Annotated[
-        float | None,
-        Field(
-            gt=0,
-            description="honest epsilon of every trial, for which z0 is solved; with z0 in space: the largest epsilon "
-            "of what is recommended or released; null: no target",
-        ),
-    ] = None
+    epsilon: Annotated[float | None, Field(gt=0)] = None
+    """honest epsilon of every trial, for which z0 is solved; with z0 in space: the largest epsilon of what is
+    recommended or released; null: no target"""
 
 
 class SearchSpec(Frozen):
     """The settings of the search."""
 
-    trials: Annotated[int, Field(ge=1, le=1_000_000, description="number of trials")] = 40
-    sampler: Annotated[
-        Literal["tpe", "nsga2", "gp", "random"] | str,
-        Field(description="Optuna's sampler; text: one that a plugin adds, module:Class, or optunahub:PACKAGE:Class"),
-    ] = "tpe"
+    trials: Annotated[int, Field(ge=1, le=1_000_000)] = 40
+    """number of trials"""
+    sampler: Literal["tpe", "nsga2", "gp", "random"] | str = "tpe"
+    """Optuna's sampler; text: one that a plugin adds, module:Class, or optunahub:PACKAGE:Class"""
     sampler_arguments: dict[str, Any] = Field(
         default_factory=dict, description="keyword arguments of the sampler's class, such as {n_startup_trials: 5}"
     )
-    seed: Annotated[int, Field(ge=0, lt=2**32, description="seed of the sampler")] = 0
-    points_to_evaluate: Annotated[
-        tuple[dict[str, bool | int | float | str], ...] | None,
-        Field(description="configurations to try first; null: the paper's best guesses and one safe point; []: none"),
-    ] = None
-    points_from: Annotated[
-        str | None,
-        Field(
-            description="the earlier sweep of points_to_evaluate, and what its trainings cost, as `run --from` writes "
-            "them; null: none"
-        ),
-    ] = None
-    study: Annotated[
-        str | None,
-        Field(
-            pattern=r"^(postgresql|mysql|sqlite)(\+\w+)?://",
-            description="database of the study, with a $VARIABLE for its password; null: a file in the sweep's folder",
-        ),
-    ] = None
-    objectives: Annotated[
-        tuple[Objective, ...],
-        Field(
-            description="objectives to minimise, on the validation split; null: ser, mia_auc and log10_epsilon; ser "
-            "and mia_auc with a fixed edp.epsilon, unless z0 is in space"
-        ),
-    ] = ("ser", "mia_auc", "log10_epsilon")
+    seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
+    """seed of the sampler"""
+    points_to_evaluate: tuple[dict[str, bool | int | float | str], ...] | None = None
+    """configurations to try first; null: the paper's best guesses and one safe point; []: none"""
+    points_from: str | None = None
+    """the earlier sweep of points_to_evaluate, and what its trainings cost, as `run --from` writes them; null: none"""
+    study: Annotated[str | None, Field(pattern=r"^(postgresql|mysql|sqlite)(\+\w+)?://")] = None
+    """database of the study, with a $VARIABLE for its password; null: a file in the sweep's folder"""
+    objectives: tuple[Objective, ...] = ("ser", "mia_auc", "log10_epsilon")
+    """objectives to minimise, on the validation split; null: ser, mia_auc and log10_epsilon; ser and mia_auc with a
+    fixed edp.epsilon, unless z0 is in space"""
     limits: dict[Limited, Annotated[float, Field(gt=0)]] = Field(
         default_factory=dict,
         description="largest value by metric, such as {epsilon: 8, ser: 0.1}, by validation figures: the sampler "
         "avoids what is over one, and front and recommendation leave it out",
     )
-    concurrency: Annotated[
-        Annotated[int, Field(ge=1)] | Literal["auto"],
-        Field(description="trials that run at once; auto: as many as the cluster holds"),
-    ] = "auto"
-    keep_epochs: Annotated[
-        int,
-        Field(ge=1, le=20, description="epochs of a trial whose models are kept and measured, including the last one"),
-    ] = 3
-    stop: Annotated[
-        StopSpec | None, Field(description="early stopping of trials that others dominate; null: no early stopping")
-    ] = StopSpec()
-    proxy: Annotated[
-        CorpusSpec | None,
-        Field(description="public proxy corpus on which search.plan = proxy runs the trials; null: no proxy corpus"),
-    ] = None
-    plan: Annotated[
-        Literal["proxy"] | None,
-        Field(
-            description="proxy: `run` chooses on search.proxy and trains once on the corpus, with edp.epsilon in all "
-            "(with z0 in space: that of the best trial within it); null: it searches on the corpus and releases nothing"
-        ),
-    ] = None
+    concurrency: Annotated[int, Field(ge=1)] | Literal["auto"] = "auto"
+    """trials that run at once; auto: as many as the cluster holds"""
+    keep_epochs: Annotated[int, Field(ge=1, le=20)] = 3
+    """epochs of a trial whose models are kept and measured, including the last one"""
+    stop: StopSpec | None = StopSpec()
+    """early stopping of trials that others dominate; null: no early stopping"""
+    proxy: CorpusSpec | None = None
+    """public proxy corpus on which search.plan = proxy runs the trials; null: no proxy corpus"""
+    plan: Literal["proxy"] | None = None
+    """proxy: `run` chooses on search.proxy and trains once on the corpus, with edp.epsilon in all (with z0 in space:
+    that of the best trial within it); null: it searches on the corpus and releases nothing"""
 
     @field_validator("objectives")
     @classmethod
@@ -123,43 +90,29 @@ class SearchSpec(Frozen):
 class ScalesTo(Frozen):
     """The machines that an autoscaler may run at once, including those that already run."""
 
-    nodes: Annotated[int, Field(ge=1, le=100_000, description="number of machines")]
-    gpus: Annotated[float, Field(ge=0, description="GPUs of one machine")]
-    cpus: Annotated[float, Field(gt=0, description="CPUs of one machine")]
+    nodes: Annotated[int, Field(ge=1, le=100_000)]
+    """number of machines"""
+    gpus: Annotated[float, Field(ge=0)]
+    """GPUs of one machine"""
+    cpus: Annotated[float, Field(gt=0)]
+    """CPUs of one machine"""
 
 
 class ResourcesSpec(Frozen):
     """The resources of a worker and of a sweep, and the sharing of warm processes among trials."""
 
-    cpus_per_worker: Annotated[
-        Annotated[float, Field(gt=0)] | Literal["auto"],
-        Field(description="CPUs of a worker; auto: one, or an equal share if the cluster has fewer than workers"),
-    ] = "auto"
-    gpus_per_worker: Annotated[
-        Annotated[float, Field(ge=0)] | Literal["auto"],
-        Field(description="GPUs of a worker; auto: one, or an equal share if the cluster has fewer than workers"),
-    ] = "auto"
-    group: Annotated[
-        Literal["auto", "warm", "fresh"],
-        Field(
-            description="warm: a pool of worker groups, whose processes serve one trial after the other; fresh: each "
-            "trial has a TorchTrainer of its own; auto: warm"
-        ),
-    ] = "auto"
-    share: Annotated[
-        Annotated[float, Field(gt=0, le=1)] | Literal["auto"],
-        Field(
-            description="largest share of the cluster for trials, at least one trial; auto: an equal share for each "
-            "sweep that is on the cluster at the time"
-        ),
-    ] = "auto"
-    scales_to: Annotated[
-        ScalesTo | None,
-        Field(
-            description="machines that an autoscaler may run at once; null: those in the cluster launcher's file, if "
-            "there is one"
-        ),
-    ] = None
+    cpus_per_worker: Annotated[float, Field(gt=0)] | Literal["auto"] = "auto"
+    """CPUs of a worker; auto: one, or an equal share if the cluster has fewer than workers"""
+    gpus_per_worker: Annotated[float, Field(ge=0)] | Literal["auto"] = "auto"
+    """GPUs of a worker; auto: one, or an equal share if the cluster has fewer than workers"""
+    group: Literal["auto", "warm", "fresh"] = "auto"
+    """warm: a pool of worker groups, whose processes serve one trial after the other; fresh: each trial has a
+    TorchTrainer of its own; auto: warm"""
+    share: Annotated[float, Field(gt=0, le=1)] | Literal["auto"] = "auto"
+    """largest share of the cluster for trials, at least one trial; auto: an equal share for each sweep that is on the
+    cluster at the time"""
+    scales_to: ScalesTo | None = None
+    """machines that an autoscaler may run at once; null: those in the cluster launcher's file, if there is one"""
 
 
 MAX_REFERENCES = 256
@@ -169,19 +122,19 @@ MAX_REFERENCES = 256
 class AttacksSpec(Frozen):
     """The attacks of `edp-sweep attack` on a sweep's front."""
 
-    at_end: Annotated[bool, Field(description="run the attacks on the front when the sweep has ended")] = False
-    references: Annotated[
-        int, Field(ge=2, le=MAX_REFERENCES, multiple_of=2, description="number of reference models of RMIA and LiRA")
-    ] = 4
+    at_end: bool = False
+    """run the attacks on the front when the sweep has ended"""
+    references: Annotated[int, Field(ge=2, le=MAX_REFERENCES, multiple_of=2)] = 4
+    """number of reference models of RMIA and LiRA"""
 
 
 class BudgetSpec(Frozen):
     """The cost of trials and baseline after which no more trials start. Running trials continue to their end."""
 
-    gpu_hours: Annotated[float | None, Field(gt=0, description="hours times GPUs; null: no limit")] = None
-    worker_hours: Annotated[
-        float | None, Field(gt=0, description="hours times workers, also without GPUs; null: no limit")
-    ] = None
+    gpu_hours: Annotated[float | None, Field(gt=0)] = None
+    """hours times GPUs; null: no limit"""
+    worker_hours: Annotated[float | None, Field(gt=0)] = None
+    """hours times workers, also without GPUs; null: no limit"""
 
     @model_validator(mode="after")
     def _says_how_much(self) -> BudgetSpec:

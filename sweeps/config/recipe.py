@@ -21,7 +21,8 @@ class Recipe(Frozen):
         pydantic.ValidationError: for settings that do not fit together, with the field's path.
     """
 
-    description: Annotated[str, Field(description="text for readers, without effect")] = ""
+    description: str = ""
+    """text for readers, without effect"""
     corpus: CorpusSpec
     model: ModelSpec
     shadow: ShadowSpec
@@ -32,12 +33,8 @@ class Recipe(Frozen):
         default_factory=dict, description="searched settings below `training`, `edp` and `model`, by dotted path"
     )
     search: SearchSpec = SearchSpec()
-    epsilon_budget: Annotated[
-        float | None,
-        Field(
-            gt=0, description="largest honest epsilon of a trial; configurations over it are refused; null: no limit"
-        ),
-    ] = None
+    epsilon_budget: Annotated[float | None, Field(gt=0)] = None
+    """largest honest epsilon of a trial; configurations over it are refused; null: no limit"""
     resources: ResourcesSpec = ResourcesSpec()
     budget: BudgetSpec | None = None
     attacks: AttacksSpec = AttacksSpec()
