@@ -399,7 +399,8 @@ def extraction_words(document: Metrics) -> str:
     """Return how many masked words of training utterances an attack found, and how many guessing would find."""
     found = document.get("extraction")
     if found is None:
-        return "extraction: not measured, as no word of the corpus has the slot type secret"
+        reason = ", as no word of the corpus has the slot type secret" if "extraction" in document else ""
+        return f"extraction: not measured{reason}"
     low, high = found["exposure_ci"]
     return (
         f"extraction: {found['extracted']} of {found['secrets']} masked words found among {found['candidates']} "
