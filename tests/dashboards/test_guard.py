@@ -130,7 +130,7 @@ def test_optunas_dashboard_takes_no_writes_and_answers_no_other_site(searched: t
     assert source.sweep.told() == before
 
 
-def test_mlflow_ends_with_the_block_that_started_it(tmp_path: Path) -> None:
+def test_mlflow_ends_with_the_block_that_started_it(long_story: None, tmp_path: Path) -> None:
     with mlflow_ui(f"sqlite:///{tmp_path / 'mlflow.db'}", tmp_path / "mlflow.log") as (url, child):
         assert child is not None
         wait_for(lambda: _answers(url))

@@ -30,7 +30,9 @@ def asked(made: Sweep, recipe: Recipe) -> list[tuple[int, dict[str, Any]]]:
     return found
 
 
-@pytest.mark.parametrize("sampler", ["tpe", "random", "nsga2", "gp"])
+@pytest.mark.parametrize(
+    "sampler", ["tpe", "random", *(pytest.param(name, marks=pytest.mark.stress) for name in ("nsga2", "gp"))]
+)
 @pytest.mark.slow
 def test_each_configuration_is_asked_for_once_under_every_sampler(tmp_path: Path, sampler: str) -> None:
     made, recipe = sweep(tmp_path, *CELLS, f"search.sampler={sampler}", "space.training.epochs.int=[1, 2]")
@@ -101,7 +103,9 @@ SAMPLED = ("search.trials=18", "search.seed=3", "search.objectives=[ser, mia_auc
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("sampler", ["tpe", "random", "nsga2", "gp"])
+@pytest.mark.parametrize(
+    "sampler", ["tpe", "random", *(pytest.param(name, marks=pytest.mark.stress) for name in ("nsga2", "gp"))]
+)
 def test_with_a_lag_the_order_in_which_trials_end_changes_no_configuration(tmp_path: Path, sampler: str) -> None:
     def asked_for(place: str, luck: int, lag: int | None) -> list[dict[str, Any]]:
         return four_at_once(*sweep(tmp_path / place, *SAMPLED, f"search.sampler={sampler}"), luck, lag)

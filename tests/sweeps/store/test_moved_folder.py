@@ -95,7 +95,7 @@ client.log_artifact(client.create_run(experiment).info.run_id, file)
 
 
 @pytest.mark.slow
-def test_what_is_done_in_a_copy_changes_nothing_in_the_original(tmp_path: Path) -> None:
+def test_what_is_done_in_a_copy_changes_nothing_in_the_original(long_story: None, tmp_path: Path) -> None:
     old, new = tmp_path / "öld" / "runs", tmp_path / "a copy 100%"
     made = sweep_of(old, "s", 3)
     shutil.copytree(old, new)

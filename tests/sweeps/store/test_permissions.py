@@ -55,7 +55,7 @@ def test_only_the_owner_reads_a_storage_folder(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_group_shares_a_storage_folder_where_that_was_asked_for(tmp_path: Path) -> None:
+def test_a_group_shares_a_storage_folder_where_that_was_asked_for(long_story: None, tmp_path: Path) -> None:
     found = _made(tmp_path / "runs", "077", "shared")  # a umask that leaves the group nothing
     assert found == {stat.S_ISGID | 0o770, 0o660}
     assert is_shared(tmp_path / "runs" / "one")

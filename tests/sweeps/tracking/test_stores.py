@@ -26,7 +26,7 @@ print(Tracker(f"sqlite:///{storage}/mlflow.db", "tiny", storage / "mlflow-artifa
 
 
 @pytest.mark.slow
-def test_processes_that_begin_at_once_in_a_fresh_storage_share_a_store(tmp_path: Path) -> None:
+def test_processes_that_begin_at_once_in_a_fresh_storage_share_a_store(long_story: None, tmp_path: Path) -> None:
     started = [
         subprocess.Popen(
             [sys.executable, "-c", _OPEN, str(tmp_path)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True

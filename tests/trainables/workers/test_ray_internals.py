@@ -36,7 +36,9 @@ def test_no_other_file_uses_a_private_api_of_ray() -> None:
     assert found == [Path(ray_internals.__file__)]
 
 
-def test_the_table_of_drivers_leaves_out_this_one_and_those_without_a_name(ray_cluster: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_table_of_drivers_leaves_out_this_one_and_those_without_a_name(
+    ray_cluster: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with needed_for("sharing a cluster among sweeps (search.concurrency)"):
         me = ray_internals.this_driver()
         assert me not in ray_internals.other_drivers()
