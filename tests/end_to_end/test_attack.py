@@ -45,6 +45,7 @@ def swept(long_story: None, ray_cluster: str, storage: Path, command: Command) -
         recipe = storage / "audited.yaml"
         recipe.write_text(TINY_RECIPE.replace("trials: 2", "trials: 1"))
         settings = ["attacks.at_end=true", "attacks.references=2", "search.keep_epochs=1"]
+        settings.append("space.training.learning_rate.log_uniform=[0.005, 0.02]")  # unlike the baseline's
         words = [word for setting in settings for word in ("--set", setting)]
         code, out, err = command("run", str(recipe), "--name", "audited", "--storage", str(storage), "--json", *words)
         assert code == 0, err

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from sweeps.engine.opening import Opening
 from sweeps.engine.progress import Progress
 from sweeps.results.front import pareto_front
 from sweeps.results.recommendation import picked_spec
-from sweeps.store.prepared import Prepared
+from sweeps.store.prepared import Prepared, locate
 from sweeps.store.records import Point
 from sweeps.store.storage import Place, default_tracking_uri
 from sweeps.store.sweep import Sweep
@@ -81,6 +81,9 @@ def attack(target: Target, references: int, kind: Kind, console: Console) -> dic
     if target.run_id is not None:
         check_store(target.tracking_uri)
     opened = Opening(target.place, target.spec, Progress(console))
+    if target.taught_by is not None:
+        taught = locate(target.taught_by, target.place.cache)
+        opened.prepared = replace(opened.prepared, attack=taught.attack)
     if not (fitted := opened.prepared.attack).is_file():
         raise UserError(f"run = {target.name}: its shadow attack {fitted} is gone; allowed: train it again")
     with opened.on_ray():
@@ -240,6 +243,8 @@ class Target:
     """Folder of the results in the run's artifacts."""
     again: TrialSpec | None = None
     """Configuration that trains this model again, if it is an earlier epoch of its trial."""
+    taught_by: TrialSpec | None = None
+    """Configuration whose shadow model taught the attack: a sweep's baseline, for all of its trials; None: `spec`."""
 
 
 def find_target(run: str, storage: Path, tracking_uri: str | None) -> Target:
@@ -312,6 +317,7 @@ def of_point(sweep: Sweep, point: Point, tracking_uri: str | None = None) -> Tar
             epoch=point.epoch,
             artifacts="attacks" if point.last else f"attacks-epoch-{point.epoch}",
             again=picked_spec(point),
+            taught_by=recipe.baseline(),
         )
     )
 
