@@ -45,7 +45,6 @@ def swept(long_story: None, ray_cluster: str, storage: Path, command: Command) -
         recipe = storage / "audited.yaml"
         recipe.write_text(TINY_RECIPE.replace("trials: 2", "trials: 1"))
         settings = ["attacks.at_end=true", "attacks.references=2", "search.keep_epochs=1"]
-        settings.append("space.training.learning_rate.log_uniform=[0.005, 0.02]")  # unlike the baseline's
         words = [word for setting in settings for word in ("--set", setting)]
         code, out, err = command("run", str(recipe), "--name", "audited", "--storage", str(storage), "--json", *words)
         assert code == 0, err
@@ -115,6 +114,8 @@ def test_what_was_trained_on_another_corpus_is_not_attacked_or_compared(
 def test_the_baseline_is_attacked_with_the_same_references_and_again_for_nothing(
     swept: dict[str, Any], storage: Path, command: Command
 ) -> None:
+    trial = find_target("audited/0", storage, None)
+    assert trial.taught_by == find_target("audited/baseline", storage, None).spec != trial.spec
     before = references(storage)
     assert len(before) == 3, "two references and the shadow of the same corpus"
     words = ("--references", "2", "--storage", str(storage), "--json")
