@@ -53,7 +53,7 @@ class _Part(NamedTuple):
 
 
 def export_model(released: ReleasedModel, folder: Path, format: Format) -> list[str]:
-    """Write each part of a model that `format` can hold to a new folder; return a line for each part, kept or not.
+    """Write the parts of a model that `format` holds to a new folder, and return a line about each part.
 
     Raises:
         UserError: for a model of which the format holds nothing.

@@ -104,11 +104,11 @@ def test_bad_input_gets_one_line(made: Sweep, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"^max_epsilon = -1: allowed: a number of at least 0$"):
         made.best(max_epsilon=-1)
     with pytest.raises(UserError, match=r"^max_ser = '8': allowed: a number"):
-        made.best(max_ser="8")  # type: ignore[arg-type]
+        made.best(max_ser="8")  # type: ignore[arg-type]  # as an untyped notebook may
     with pytest.raises(UserError, match="nothing on the front fits epsilon <= 0"):
         made.best(max_epsilon=0)
     with pytest.raises(UserError, match=r"^rows = 'points': allowed: trials, epochs, front$"):
-        made.get_dataframe("points")  # type: ignore[arg-type]
+        made.get_dataframe("points")  # type: ignore[arg-type]  # as an untyped notebook may
     with pytest.raises(UserError, match=r"no sweep of this name in .*; allowed: made"):
         load_sweep("other", made.storage)
     with pytest.raises(UserError, match="holds no sweep"):
