@@ -236,7 +236,7 @@ def serve(
                 _say(err, f"MLflow UI    did not start; its log: {log}")
             _say(out, "Ctrl-C ends all.")
             while True:
-                time.sleep(3600)
+                time.sleep(0.5)  # a signal that arrives in another thread does not end this thread's sleep
     _say(err, "ended")
 
 

@@ -57,8 +57,9 @@ class Served:
         return found[0].group()
 
     def end(self) -> int:
-        """Ctrl-C; the exit code."""
-        self.process.send_signal(signal.SIGINT)
+        """Ctrl-C that arrives in another thread than the main one, as the kernel may choose; the exit code."""
+        threads = sorted(int(one) for one in os.listdir(f"/proc/{self.process.pid}/task"))
+        os.kill(threads[1], signal.SIGINT)
         code = self.process.wait(timeout=300)
         if self.process.stdout is not None:
             self.process.stdout.close()
