@@ -8,6 +8,7 @@ and as its owner may have: a job goes to one that is free.
 
 from __future__ import annotations
 
+import gc
 import itertools
 import os
 import socket
@@ -170,6 +171,7 @@ def _serve(config: dict[str, Any]) -> None:
     keep_freed_memory()
     rank = ray.train.get_context().get_world_rank()
     threading.Thread(target=_beat, args=(queue, rank, generation), name="heartbeat", daemon=True).start()
+    gc.freeze()  # so that a collection looks at no library
     while (item := ray.get(queue.next_job.remote(rank, generation))) is not None:
         job_id, job = item
 
@@ -194,6 +196,7 @@ def _serve(config: dict[str, Any]) -> None:
             raise
         else:
             post("result", result)
+        gc.collect()  # a trainer refers to itself, and would keep its memory beside that of the next one
 
 
 def _beat(queue: Any, rank: int, generation: int) -> None:
