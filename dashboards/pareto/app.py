@@ -7,6 +7,7 @@ serves all of its JavaScript itself, so the page works without a network.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from dash import ClientsideFunction, Dash, Input, Output, State, ctx, no_update
 from dashboards.pareto import parts
 from dashboards.pareto.data import Limits, PageData, bounds, limit_at, opening_axes
 from dashboards.pareto.guard import guard
-from dashboards.pareto.layout import INDEX, LIMITS, page
+from dashboards.pareto.layout import INDEX, page, with_slider
 from dashboards.pareto.scatter import Chart, scatter, view_of
 from dashboards.pareto.selection import comparing, picking, selection
 from dashboards.pareto.source import Source
@@ -52,9 +53,10 @@ def create(
         meta_tags=[{"name": "viewport", "content": "width=device-width, initial-scale=1"}],
     )
     links = {"MLflow": source.run_page(mlflow, None, tracking_uri) if mlflow else None, "Optuna": optuna}
-    app.layout = page(source.sweep.name, output, links, seconds, source.read()[1].recipe.search.limits)
+    limits = source.read()[1].recipe.search.limits
+    app.layout = page(source.sweep.name, output, links, seconds, limits)
     _state(app, source)
-    _limits(app, source)
+    _limits(app, source, with_slider(limits))
     _charts(app, source)
     _trees(app)
     _table(app, source)
@@ -99,18 +101,18 @@ def _state(app: Dash, source: Source) -> None:
         return f"Recommended: {found.candidates[name].name}", why, False, name
 
 
-def _limits(app: Dash, source: Source) -> None:
+def _limits(app: Dash, source: Source, names: Sequence[str]) -> None:
     """Register the callbacks of the sliders, whose ranges grow with the sweep."""
 
     @app.callback(
-        [Output(f"limit-{name}", prop) for name in LIMITS for prop in ("min", "max", "step", "value")],
+        [Output(f"limit-{name}", prop) for name in names for prop in ("min", "max", "step", "value")],
         Input("version", "data"),
         Input("reset", "n_clicks"),
-        [State(f"limit-{name}", prop) for name in LIMITS for prop in ("max", "value")],
+        [State(f"limit-{name}", prop) for name in names for prop in ("max", "value")],
     )
     def ranges(_: str | None, __: int | None, *before: Any) -> list[Any]:
         settings: list[Any] = []
-        for name, end, value in zip(LIMITS, before[::2], before[1::2], strict=True):
+        for name, end, value in zip(names, before[::2], before[1::2], strict=True):
             low, high, step = source.computed(_bounds, name)
             # A slider at its end sets no limit, and still sets none when the range grows.
             free = ctx.triggered_id == "reset" or None in (value, end) or float(value) >= float(end)
@@ -119,16 +121,16 @@ def _limits(app: Dash, source: Source) -> None:
 
     @app.callback(
         Output("limits", "data"),
-        [Output({"type": "limit-text", "key": name}, "children") for name in LIMITS],
+        [Output({"type": "limit-text", "key": name}, "children") for name in names],
         Output("remain", "children"),
         Input("version", "data"),
-        [Input(f"limit-{name}", "value") for name in LIMITS],
+        [Input(f"limit-{name}", "value") for name in names],
     )
     def limit(_: str | None, *values: float | None) -> list[Any]:
         found = source.read()[1]
         within: Limits = {}
         words = []
-        for name, value in zip(LIMITS, values, strict=True):
+        for name, value in zip(names, values, strict=True):
             axis = found.axis(found.chosen_by(name))
             if value is None or float(value) >= source.computed(_bounds, name)[1] or axis.key not in found.axes:
                 words.append("no limit")

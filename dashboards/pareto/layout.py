@@ -12,8 +12,7 @@ from dash import dcc, html
 from sweeps.text.columns import HOLLOW
 from sweeps.text.figures import FIGURES, MARK, WORTH
 
-LIMITS = ("epsilon", "ser", "mia_auc")
-"""Quantities with a slider."""
+_LIMITS = ("epsilon", "ser", "mia_auc")
 
 _GRAPH: Any = {
     "displaylogo": False,
@@ -54,6 +53,11 @@ def _slider(key: str, most: float | None) -> dcc.Input:
     return dcc.Input(id=f"limit-{key}", type="range", min=at - 1, max=at + (most is not None), step="any", value=at)
 
 
+def with_slider(limits: Mapping[Any, float]) -> list[str]:
+    """Return the quantities that have a slider: three, and any other that the recipe limits."""
+    return [*_LIMITS, *sorted(set(limits) - set(_LIMITS))]
+
+
 def answer(limits: Mapping[Any, float]) -> html.Section:
     """Return the card of the recommendation, its reason and the limits, which open as in the recipe."""
     sliders = [
@@ -63,7 +67,7 @@ def answer(limits: Mapping[Any, float]) -> html.Section:
             html.Output(id={"type": "limit-text", "key": key}, htmlFor=f"limit-{key}"),
             _slider(key, limits.get(key)),
         )
-        for key in LIMITS
+        for key in with_slider(limits)
     ]
     remain = html.P(id="remain", role="status", className="note")
     return html.Section(

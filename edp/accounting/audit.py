@@ -1,33 +1,11 @@
-"""Lower bounds of ε by attack, from one training run.
+"""A lower bound of ε by attack, from one training run (Steinke, Nasr and Jagielski 2023, Theorem 5.2).
 
 m canaries are each included by a fair coin of their own. An attacker sees the release, guesses r of the coins and
-abstains on the others; v guesses are right. Two bounds, which hold for every attacker:
-
-| bound | rules out | assumes of the mechanism |
-|---|---|---|
-| `audited_epsilon`: Steinke, Nasr & Jagielski (2023), Theorem 5.2 | that the run is (ε, δ)-private | nothing |
-| `audited_epsilon_f_dp`: Mahloujifar, Melis & Chaudhuri (2024) | that the run permits no more than a given trade-off \
-curve, whatever its ε | that its curve is in the family of the ledger's own mechanism, with more or less noise |
-
-**Derivation of the second.** Call V the number of right guesses, p_v = P[V = v], and F the largest TPR as a function
-of FPR, which is concave (`edp.accounting.tradeoff`). Take a canary j, the others' coins and a number i. If j's guess is
-right and V >= i, then with j's coin flipped and the same output the guess is wrong and V >= i-1. These are an event of
-outputs under one of two neighbours and the same event under the other, hence P[j right, V >= i] <=
-F(P[j wrong, V >= i-1]) for each value of j's coin. Average over j's coin, the others' coins and all m canaries; F is
-concave (Jensen):
-
-    R_i <= F(L_{i-1}),    R_i = Σ_{v>=i} p_v v/m,    L_i = Σ_{v>=i} p_v (r-v)/m    for i = 1..r.    (*)
-
-The test computes the smallest total probability that is compatible with P[V >= v] = α. By (*) a right tail needs
-probability below it. Moving some from a number u to u-1 relaxes all of (*) but R_{u+1} <= F(L_u). So the smallest
-total has all of α at v itself and, from v-1 down, at each number as little as its inequality needs. If it exceeds 1,
-no run within the curve has P[V >= v] >= α, and v guesses rule the curve out with confidence 1-α.
+abstains on the others; v guesses are right. The bound holds for every attacker and every mechanism.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -35,15 +13,9 @@ from scipy.special import expit
 from scipy.stats import binom
 
 from edp.accounting.composition import Composition
-from edp.accounting.epsilon import epsilon_of
-from edp.accounting.tradeoff import TradeOff, audit_trade_off
 
 # Far above every bound: 1e5 canaries, all guessed right, give 10.4.
 _MAX_EPSILON = 100.0
-# The search multiplies the noise by the first until it has bracketed the factor, and bisects to a share of the second.
-_FACTOR, _EXACT = 2.0, 1e-3
-# The μ of a family to search between: no number of guesses rules out the first, and every one rules out the second.
-_MIN_MU, _MAX_MU = 1e-3, 1e3
 
 
 def audited_epsilon(m: int, r: int, v: int, delta: float, confidence: float = 0.95) -> float:
@@ -80,70 +52,6 @@ def audited_epsilon(m: int, r: int, v: int, delta: float, confidence: float = 0.
         else:
             possible = middle
     return ruled_out
-
-
-def audited_epsilon_f_dp(
-    c: Composition, m: int, guesses: Sequence[tuple[int, int]], delta: float, confidence: float = 0.95
-) -> float:
-    """Return the ε at `delta` of the noisiest mechanism of `c`'s family that the guesses do not rule out.
-
-    The family is `c` with all noise multiplied by one factor: for a Gaussian mechanism all Gaussian ones, for Poisson
-    samples those at the same rates and steps. A `c` that guarantees nothing has no curve; its family is that of the
-    Gaussian mechanisms. If the run's curve is in the family, then with `confidence` its ε is at least the bound.
-
-    Args:
-        c: the executed mechanisms (`edp.accounting.composition.composition_of`).
-        m: canaries, as for `audited_epsilon`.
-        guesses: r and v of each way to guess. Any of them may rule a mechanism out; each gets its share of
-            1 - confidence (Bonferroni), so that `confidence` holds for all together.
-
-    Returns:
-        The bound, 0 where the guesses rule nothing out.
-
-    Raises:
-        ValueError: as `audited_epsilon`.
-    """
-    for r, v in guesses:
-        _check(m, r, v, delta, confidence)
-    each = 1 - (1 - confidence) / max(1, len(guesses))
-    of_family = c if 0 < c.mu_if_always_drawn < math.inf else Composition(mu=1.0)
-
-    def ruled_out(factor: float) -> bool:
-        curve = audit_trade_off(with_noise(of_family, factor), delta)
-        return any(rules_out(curve, m, r, v, each) for r, v in guesses)
-
-    least, most = (of_family.mu_if_always_drawn / mu for mu in (_MAX_MU, _MIN_MU))
-    # The noise is at most `possible` and, as far as is known, more than nothing.
-    possible = 1.0
-    while ruled_out(possible) and possible > least:
-        possible /= _FACTOR
-    noisier = possible * _FACTOR
-    while not ruled_out(noisier):
-        if noisier > most:
-            return 0.0
-        possible, noisier = noisier, noisier * _FACTOR
-    while noisier > possible * (1 + _EXACT):
-        middle = math.sqrt(possible * noisier)
-        possible, noisier = (possible, middle) if ruled_out(middle) else (middle, noisier)
-    return epsilon_of(with_noise(of_family, noisier), delta)
-
-
-def rules_out(curve: TradeOff, m: int, r: int, v: int, confidence: float) -> bool:
-    """Return True if `v` right guesses of `r` on `m` canaries rule out that the run permits no more than `curve`."""
-    if v == 0:
-        return False
-    total = tail = 1 - confidence
-    right, wrong = tail * v / m, tail * (r - v) / m
-    for i in range(v - 1, -1, -1):
-        needed = curve.min_fpr(right)
-        here = (needed - wrong) * m / (r - i)
-        if here <= 0:  # then all below are too: no right side of an inequality grows any more
-            return False
-        total += here
-        right, wrong = right + here * i / m, needed
-        if total > 1:
-            return True
-    return False
 
 
 def with_noise(c: Composition, factor: float) -> Composition:

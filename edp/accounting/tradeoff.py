@@ -38,9 +38,6 @@ class TradeOff(Protocol):
     def max_tpr(self, fpr: float) -> float:
         """Return the largest TPR at `fpr` (0..1)."""
 
-    def min_fpr(self, tpr: float) -> float:
-        """Return the smallest FPR at which a TPR of `tpr` (0..1) is possible."""
-
     def delta(self, epsilon: float) -> float:
         """Return the largest `TPR - e^ε·FPR`: δ at ε >= 0, the dual of the curve (Dong, Roth and Su 2022)."""
 
@@ -54,10 +51,6 @@ class Gaussian:
     def max_tpr(self, fpr: float) -> float:
         """Return Φ(Φ⁻¹(FPR) + μ): Dong, Roth and Su (2022), equation 6."""
         return float(ndtr(ndtri(fpr) + self.mu)) if math.isfinite(self.mu) else 1.0
-
-    def min_fpr(self, tpr: float) -> float:
-        """Return the inverse, Φ(Φ⁻¹(TPR) - μ)."""
-        return float(ndtr(ndtri(tpr) - self.mu)) if math.isfinite(self.mu) else 0.0
 
     def delta(self, epsilon: float) -> float:
         """Return δ at `epsilon` in closed form: Balle and Wang (2018), Theorem 8."""
@@ -74,10 +67,6 @@ class Curve:
     def max_tpr(self, fpr: float) -> float:
         """Interpolate between the points."""
         return float(np.interp(fpr, self.fpr, self.tpr))
-
-    def min_fpr(self, tpr: float) -> float:
-        """Interpolate between the points; 0 up to the first point's TPR."""
-        return float(np.interp(tpr, self.tpr, self.fpr))
 
     def delta(self, epsilon: float) -> float:
         """Return the largest difference at a point, which no place between two points exceeds."""
@@ -109,14 +98,6 @@ def attack_trade_off(c: Composition, delta: float) -> TradeOff:
 def both_trade_offs(c: Composition, delta: float) -> tuple[TradeOff, TradeOff]:
     """Return the curve of `attack_trade_off`, and that of an attack that tells others from participants."""
     return _of(c, delta, itemgetter(0)), _of(c, delta, itemgetter(1))
-
-
-def audit_trade_off(c: Composition, delta: float) -> TradeOff:
-    """Return the curve of an attack that guesses a fair coin, which decides participation.
-
-    Half of its errors are of each kind, so its loss is the mixture of both directions.
-    """
-    return _of(c, delta, _both_ways)
 
 
 def max_tpr(ledger: Ledger, fpr: float, delta: float) -> float:
@@ -162,11 +143,3 @@ def _of(c: Composition, delta: float, choose: Callable[[Pair], Losses]) -> Trade
 def _losses(c: Composition, delta: float) -> tuple[Pair, float] | None:
     near = quick_epsilon(c, delta)
     return pld_losses(c, delta, near) if near > 0 else None
-
-
-def _both_ways(pair: Pair) -> Losses:
-    first = min(losses.first for losses in pair)
-    mass = np.zeros(max(losses.first + len(losses.mass) for losses in pair) - first)
-    for losses in pair:
-        mass[losses.first - first :][: len(losses.mass)] += losses.mass / 2
-    return Losses(first, mass, (pair[0].lost + pair[1].lost) / 2)

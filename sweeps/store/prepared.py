@@ -30,7 +30,7 @@ def locate(spec: TrialSpec, cache: Path) -> Prepared:
     """Return the paths of the shared files of `spec`, which need not exist. Names follow from content.
 
     Raises:
-        UserError: if a corpus cannot be found, word vectors do not fit, or the encoder was trained on the corpus.
+        UserError: if a corpus cannot be found, or the encoder was trained on the corpus.
     """
     model = spec.model
     if isinstance(model, CLCSpec):

@@ -399,13 +399,13 @@ def extraction_words(document: Metrics) -> str:
     """Return how many masked words of training utterances an attack found, and how many guessing would find."""
     found = document.get("extraction")
     if found is None:
-        reason = ", as no word of the corpus has the slot type secret" if "extraction" in document else ""
+        reason = ", as no word of the slot type secret has a candidate in the test split" if "extraction" in document else ""
         return f"extraction: not measured{reason}"
     low, high = found["exposure_ci"]
     return (
         f"extraction: {found['extracted']} of {found['secrets']} masked words found among {found['candidates']} "
         f"(by guessing {found['extracted_by_guessing']:.1f}); mean exposure {found['exposure']:.2f} bits "
-        f"({low:.2f} to {high:.2f}; by guessing {found['exposure_by_guessing']:.2f})"
+        f"({rounded_down(low):.3g} to {rounded_up(high):.3g}; by guessing {found['exposure_by_guessing']:.2f})"
     )
 
 

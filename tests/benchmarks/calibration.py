@@ -231,7 +231,7 @@ def main() -> None:
         ]
         for row in (*document["confidences"], *document["sums"]):
             print(json.dumps(row))
-    RESULTS.write_text(json.dumps(about("calibration", [], "scipy") | document, indent=1) + "\n")
+    RESULTS.write_text(json.dumps(document | about("calibration", [], "scipy"), indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -232,7 +232,7 @@ def main() -> None:
     arguments = asked.parse_args()
     torch.set_num_threads(1)
     document = json.loads(RESULTS.read_text()) if RESULTS.is_file() else {"choices": {}, "rows": []}
-    document = about("published", ["TREEBANKS"], "scikit-learn") | {"delta": DELTA, "paper": PAPER, **document}
+    document |= about("published", ["TREEBANKS"], "scikit-learn") | {"delta": DELTA, "paper": PAPER}
 
     def keep() -> None:
         with atomic_write(RESULTS) as partial:

@@ -13,7 +13,7 @@ def test_the_sliders_open_at_the_recipes_limits(chromium: Any, tmp_path: Path) -
     sweep = sweep_of(tmp_path / "runs", "limited", 12, tracked=False)
     sers = sorted(point.selection_figures["ser"] for trial in sweep.trials() for point in trial.points)
     most = sers[len(sers) // 2]
-    sweep_of(tmp_path / "limited", "limited", 12, f"search.limits={{ser: {most}}}")
+    sweep_of(tmp_path / "limited", "limited", 12, f"search.limits={{ser: {most}, mia_tpr_at_1pct_fpr: 0.9}}")
     served = Served("limited", tmp_path / "limited", tmp_path)
     try:
         page = chromium.new_page()
@@ -22,6 +22,7 @@ def test_the_sliders_open_at_the_recipes_limits(chromium: Any, tmp_path: Path) -
         left = sum(ser <= most for ser in sers)
         settled(page, "#remain", f"{left} of {len(sers)} remain")
         assert page.inner_text("[id*=limit-text][id*=ser]").startswith("≤ ")
+        assert page.inner_text("label[for=limit-mia_tpr_at_1pct_fpr]") == "MIA TPR at 1 % FPR"
         page.click("#reset")
         settled(page, "#remain", f"{len(sers)} of {len(sers)} remain")
     finally:

@@ -14,8 +14,8 @@ from typing import Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel
 
-KEY_VERSION = 3
-"""A part of every key. Raise it when a default changes: whatever the old keys name is then made again."""
+KEY_VERSION = 4
+"""A part of every key. Raise it when a default or a reader changes: what the old keys name is then made again."""
 
 NO_EFFECT = frozenset({"workers", "device", "memory_batch", "gradient_checkpointing", "validate_every"})
 """Settings of `training` that change no weights, except by the order of a summation."""

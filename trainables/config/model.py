@@ -12,6 +12,9 @@ from edp.spec import Frozen
 from trainables.config.corpus import CorpusSpec
 from trainables.config.training import divisors
 
+Size = Annotated[int, Field(ge=1, le=65_536)]
+Layers = Annotated[int, Field(ge=1, le=1_000)]
+
 
 class EmbeddingsSpec(Frozen):
     """The source of CLC's token embeddings: never the private corpus, as they are released with the model."""
@@ -82,15 +85,15 @@ class CLCSpec(Frozen):
 
     kind: Literal["clc"] = "clc"
     embeddings: EmbeddingsSpec
-    embedding_size: Annotated[int, Field(ge=1)] = 300
+    embedding_size: Size = 300
     """dimensions of a token's embedding"""
-    hidden_size: Annotated[int, Field(ge=1)] = 384
+    hidden_size: Size = 384
     """units of one direction of an LSTM layer"""
-    layers: Annotated[int, Field(ge=1)] = 2
+    layers: Layers = 2
     """LSTM layers"""
-    char_embedding_size: Annotated[int, Field(ge=1)] = 30
+    char_embedding_size: Size = 30
     """dimensions of a character's embedding"""
-    char_filters: Annotated[int, Field(ge=1)] = 50
+    char_filters: Size = 50
     """filters of the character CNN"""
     dropout: Annotated[float, Field(ge=0, lt=1)] = 0.1
     """probability of dropout"""
@@ -112,17 +115,17 @@ class BERTSpec(Frozen):
     weights"""
     vocabulary: CorpusSpec
     """public corpus for a WordPiece vocabulary, if `pretrained` has none"""
-    hidden_size: Annotated[int, Field(ge=1)] = 312
+    hidden_size: Size = 312
     """hidden size of a random start"""
-    layers: Annotated[int | None, Field(ge=1)] = None
+    layers: Layers | None = None
     """number of layers: the first ones of a pretrained encoder (null: all), or of a random start (null: 4)"""
-    heads: Annotated[int, Field(ge=1)] = 12
+    heads: Size = 12
     """attention heads of a random start"""
     dropout: Annotated[float, Field(ge=0, lt=1)] = 0.1
     """probability of dropout"""
     trainable: Literal["all", "heads", "lora"] = "all"
     """parts that are trained besides heads; heads: none; lora: adapters of linear layers"""
-    lora_rank: Annotated[int | None, Field(ge=1)] = None
+    lora_rank: Size | None = None
     """with trainable = lora: rank of the adapters; null: 8"""
     lora_target: Literal["query_value", "all"] | None = None
     """with trainable = lora: linear layers that are adapted; null: query_value"""

@@ -34,7 +34,7 @@ def load_plugin(kind: Kind, name: str) -> Any:
 
 
 def version_of(kind: Kind, name: str) -> str:
-    """Return the object that a package adds under this name, and the package's version."""
+    """Return the import path of the object that a package adds under this name, and the package's version."""
     found = plugins(kind)[name]
     return f"{found.value} {found.dist.version if found.dist is not None else ''}"
 

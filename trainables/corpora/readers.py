@@ -161,7 +161,8 @@ def _object(text: str, path: Path, line: int) -> dict[str, Any]:
     except json.JSONDecodeError as error:
         raise problem(path, line, f"not JSON: {error.msg} at column {error.colno}") from None
     except (RecursionError, ValueError) as error:  # nested deep, a key twice, a number of thousands of digits
-        raise problem(path, line, f"not an utterance: {one_line(error)}") from None
+        why = one_line(error) if "digits" not in str(error) else "a number of thousands of digits"  # Python's words
+        raise problem(path, line, f"not an utterance: {why}") from None
     if not isinstance(row, dict):
         raise problem(path, line, "not an object; needed: the keys tokens, tags, intent")
     if "tokens" not in row and isinstance(row.get("annot_utt"), str):
@@ -228,7 +229,7 @@ def conll(path: Path, columns: ColumnsSpec) -> Iterator[Record]:
         cells = text.split("\t") if names and "\t" in text.strip() else split_blanks(text)
         if not tokens and (comment := _COMMENT.match(text)):
             kind = comment[1].lower()
-            if noted.get(kind):
+            if noted.get(kind) or (kind == "user" and kind in noted):
                 raise problem(path, line, f"a second {kind} before any token; the comments begin on line {first}")
             first = first if noted else line
             noted[kind] = comment[2]

@@ -6,7 +6,6 @@ table of vectors for the words of a private corpus reveals no more than the word
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -97,7 +96,7 @@ class WordVectors:
         from gensim.models.fasttext import ft_ngram_hashes
 
         ngrams = ft_ngram_hashes(word, *self._ngram_lengths, len(self._ngrams_nd))
-        return np.asarray(self._ngrams_nd[ngrams].mean(0)) if ngrams else _hashed(word, self.size)
+        return np.asarray(self._ngrams_nd[ngrams].mean(0))
 
     def save(self, folder: Path) -> None:
         """Write the vectors to a new folder that `load` reads."""
@@ -120,12 +119,6 @@ class WordVectors:
             tuple(about["ngram_lengths"]),
             (whitening["mean"], whitening["matrix"]),
         )
-
-
-def _hashed(word: str, size: int) -> np.ndarray:
-    """Return a direction drawn from the hash of a word, (D,); no version of NumPy changes it."""
-    digest = hashlib.shake_256(word.encode("utf-8", "surrogatepass")).digest(2 * size)
-    return np.frombuffer(digest, "<u2").astype(np.float32) - np.float32(32767.5)
 
 
 def _unit(vectors_wd: np.ndarray) -> np.ndarray:

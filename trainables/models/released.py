@@ -66,13 +66,14 @@ class ReleasedModel:
     """A model in a folder. Blanks, tabs and ends of lines separate tokens, as in the corpora."""
 
     def __init__(self, folder: Path) -> None:
-        config = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
-        self.folder, self.labels = folder, Labels.from_dict(config["labels"])
-        self.spec: Any = TypeAdapter(ModelSpec).validate_python(config["model"])
+        with reading(folder / CONFIG):
+            config = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
+            self.folder, self.labels = folder, Labels.from_dict(config["labels"])
+            self.spec: Any = TypeAdapter(ModelSpec).validate_python(config["model"])
         self.model = _empty(self.spec, self.labels, folder, config.get("encoder"))
         safetensors.torch.load_model(self.model, folder / WEIGHTS)
         if not all(parameter.isfinite().all() for parameter in self.model.parameters()):
-            raise ValueError("its weights are not finite")
+            raise UserError(f"{folder / WEIGHTS}: a weight is not finite; allowed: a model that was trained")
         self.model.eval()
         self.features = load_features(folder / "features")
         self._states = served_states(self.spec, folder, self.labels) if has_states(self.spec) else None

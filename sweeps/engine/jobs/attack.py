@@ -70,8 +70,7 @@ def attack(target: Target, references: int, kind: Kind, console: Console) -> dic
 
     Raises:
         UserError: if the attacks cannot be run. Nothing was made then.
-        TrialError: if a reference model cannot be trained, or if the audit contradicts the ledger. In the second case
-            the figures are kept.
+        TrialError: if a reference model cannot be trained.
     """
     if not 2 <= references <= MAX_REFERENCES or references % 2:
         raise UserError(

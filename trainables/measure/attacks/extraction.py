@@ -18,7 +18,7 @@ from math import log2
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import norm, rankdata
+from scipy.stats import rankdata, t
 
 from trainables.features.encoded_corpus import EncodedCorpus, Split
 from trainables.measure.attacks.roc import CONFIDENCE
@@ -27,6 +27,8 @@ SECRET = "B-secret"
 """The tag of a word to extract."""
 
 Rows = NDArray[np.int64]
+Frame = tuple[int, ...]
+"""An utterance without its secret: its intent, and its tokens with -1 for the secret's."""
 
 
 @dataclass(frozen=True)
@@ -49,27 +51,26 @@ class Extraction:
 def secrets_in(corpus: EncodedCorpus) -> list[tuple[int, Rows]]:
     """Return each secret's row in train, and its candidates' rows in test; [] for a corpus without secrets.
 
-    Copies of an utterance are one secret. A secret without a candidate is left out.
+    Copies of an utterance are one secret, and one candidate. A secret without a candidate is left out. What stands in
+    train is no candidate.
     """
     if SECRET not in corpus.labels.tags:
         return []
-    candidates: dict[bytes, list[int]] = {}
-    for row, (frame, _) in _frames(corpus, "test").items():
-        candidates.setdefault(frame, []).append(row)
-    found = {secret: row for row, secret in _frames(corpus, "train").items()}
-    return [(row, np.array(candidates[frame])) for (frame, _), row in found.items() if frame in candidates]
+    trained = _rows_by_frame(corpus, "train")
+    candidates: dict[Frame, list[int]] = {}
+    for (frame, word), row in _rows_by_frame(corpus, "test").items():
+        if (frame, word) not in trained:
+            candidates.setdefault(frame, []).append(row)
+    return [(row, np.array(candidates[frame])) for (frame, _), row in trained.items() if frame in candidates]
 
 
-def _frames(corpus: EncodedCorpus, split: Split) -> dict[int, tuple[bytes, bytes]]:
-    """Return, for each row of a split with a secret, the utterance without it, and the secret."""
+def _rows_by_frame(corpus: EncodedCorpus, split: Split) -> dict[tuple[Frame, tuple[int, ...]], int]:
+    """Return one row for each utterance of a split with a secret: by the utterance without it, and the secret."""
     tag = corpus.labels.tags.index(SECRET)
     rows = np.arange(corpus.size(split))
     said = zip(corpus.token_ids(split, rows), corpus.tag_ids(split, rows), corpus.intent_ids(split, rows), strict=True)
     return {
-        row: (
-            np.where(tags == tag, -1, tokens).tobytes() + bytes([0]) + str(intent).encode(),
-            tokens[tags == tag].tobytes(),
-        )
+        ((int(intent), *np.where(tags == tag, -1, tokens).tolist()), tuple(tokens[tags == tag].tolist())): row
         for row, (tokens, tags, intent) in enumerate(said)
         if (tags == tag).any()
     }
@@ -81,15 +82,21 @@ def extraction(secret_losses_m: NDArray[np.float64], candidate_losses: list[NDAr
     every = zip(secret_losses_m, candidate_losses, strict=True)
     rank_m = np.array([rankdata([own, *others])[0] for own, others in every])
     exposure_m = np.log2(others_m + 1) - np.log2(rank_m)
-    half = norm.ppf((1 + CONFIDENCE) / 2) * exposure_m.std(ddof=1) / len(rank_m) ** 0.5 if len(rank_m) > 1 else np.inf
+    m, tail, most = len(rank_m), (1 - CONFIDENCE) / 2, float(np.log2(others_m + 1).max())
+    half = t.isf(tail, m - 1) * exposure_m.std(ddof=1) / m**0.5 if m > 1 else np.inf
+    # Also if all m are equal: a larger share of others, of any exposure, would have shown one among m.
+    share = 1 - tail ** (1 / m)
     exposure = float(exposure_m.mean())
     guessed = [np.mean([log2(n + 1) - log2(rank) for rank in range(1, n + 2)]) for n in others_m]
     return Extraction(
-        secrets=len(rank_m),
+        secrets=m,
         candidates=int(others_m.min()) + 1,
         extracted=int((rank_m == 1).sum()),
         exposure=exposure,
-        exposure_ci=(max(0.0, exposure - half), min(float(np.log2(others_m + 1).max()), exposure + half)),
+        exposure_ci=(
+            max(0.0, exposure - max(half, share * exposure)),
+            min(most, exposure + max(half, share * (most - exposure))),
+        ),
         extracted_by_guessing=float((1 / (others_m + 1)).sum()),
         exposure_by_guessing=float(np.mean(guessed)),
     )

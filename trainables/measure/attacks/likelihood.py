@@ -49,7 +49,7 @@ def lira_scores(target_n: Floats, references_kn: Floats, inside_kn: Mask, *, onl
 
     Online, a score is the log likelihood ratio of the target's logit confidence under two distributions: one fitted to
     the models that were trained on the utterance, one to the others. Offline, it is how unlikely so high a confidence
-    is under the others': -log of its p-value, so that a threshold has the same FPR for every utterance.
+    is under the others': -log of its p-value, so that a threshold has nearly the same FPR for every utterance.
 
     The distributions are Student's t (`_fitted`, `_Predicted`), because few references tell little of an utterance's
     own variance. Carlini et al. take normal ones, with one variance for all utterances or each one's own.
