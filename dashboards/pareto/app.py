@@ -7,7 +7,7 @@ serves all of its JavaScript itself, so the page works without a network.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from dash import ClientsideFunction, Dash, Input, Output, State, ctx, no_update
 from dashboards.pareto import parts
 from dashboards.pareto.data import Limits, PageData, bounds, limit_at, opening_axes
 from dashboards.pareto.guard import guard
-from dashboards.pareto.layout import INDEX, page, with_slider
+from dashboards.pareto.layout import INDEX, page, slider_at, with_slider
 from dashboards.pareto.scatter import Chart, scatter, view_of
 from dashboards.pareto.selection import comparing, picking, selection
 from dashboards.pareto.source import Source
@@ -53,10 +53,10 @@ def create(
         meta_tags=[{"name": "viewport", "content": "width=device-width, initial-scale=1"}],
     )
     links = {"MLflow": source.run_page(mlflow, None, tracking_uri) if mlflow else None, "Optuna": optuna}
-    limits = source.read()[1].recipe.search.limits
+    limits: Mapping[Any, float] = source.read()[1].recipe.search.limits
     app.layout = page(source.sweep.name, output, links, seconds, limits)
     _state(app, source)
-    _limits(app, source, with_slider(limits))
+    _limits(app, source, {name: limits.get(name) for name in with_slider(limits)})
     _charts(app, source)
     _trees(app)
     _table(app, source)
@@ -95,14 +95,14 @@ def _state(app: Dash, source: Source) -> None:
             head, _, why = advice.why.partition(": ")
             return head, f"{why[0].upper()}{why[1:]}", True, None
         name = advice.point.name
-        if found.release is not None and not limits:
+        if found.release_within(limits) is not None:
             return f"The released model: settings of {found.candidates[name].name}", parts.released(found), False, name
         why = f"{advice.why} It is {found.choice()}."
         return f"Recommended: {found.candidates[name].name}", why, False, name
 
 
-def _limits(app: Dash, source: Source, names: Sequence[str]) -> None:
-    """Register the callbacks of the sliders, whose ranges grow with the sweep."""
+def _limits(app: Dash, source: Source, names: Mapping[str, float | None]) -> None:
+    """Register the callbacks of the sliders, whose ranges grow with the sweep and hold the recipe's limits."""
 
     @app.callback(
         [Output(f"limit-{name}", prop) for name in names for prop in ("min", "max", "step", "value")],
@@ -112,8 +112,13 @@ def _limits(app: Dash, source: Source, names: Sequence[str]) -> None:
     )
     def ranges(_: str | None, __: int | None, *before: Any) -> list[Any]:
         settings: list[Any] = []
-        for name, end, value in zip(names, before[::2], before[1::2], strict=True):
+        found = source.read()[1]
+        for (name, own), end, value in zip(names.items(), before[::2], before[1::2], strict=True):
+            if found.chosen_by(name) not in found.axes:  # nothing is measured yet
+                settings += [no_update] * 4
+                continue
             low, high, step = source.computed(_bounds, name)
+            low = low if own is None else min(low, slider_at(name, own))
             # A slider at its end sets no limit, and still sets none when the range grows.
             free = ctx.triggered_id == "reset" or None in (value, end) or float(value) >= float(end)
             settings += [low, high, step, high if free else max(low, min(high, float(value)))]

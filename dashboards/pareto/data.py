@@ -10,7 +10,7 @@ from typing import Any, TypeGuard
 from sweeps.config.parts import metric_of
 from sweeps.results.front import Candidate
 from sweeps.results.headline import headline
-from sweeps.results.recommendation import Recommendation, choosing_leakage, recommend
+from sweeps.results.recommendation import Recommendation
 from sweeps.results.snapshot import Snapshot
 from sweeps.store.sweep import Sweep
 from sweeps.text.figures import FIGURES, Figure
@@ -55,17 +55,12 @@ class PageData(Snapshot):
         return f"valid_{key}" if f"valid_{key}" in known else key
 
     def advice(self, limits: Limits | None = None) -> Recommendation:
-        """Return the recommendation within limits, by the same rule as `edp-sweep pick`."""
-        chosen = self.candidates.get(self.release.name) if self.release is not None and not limits else None
+        """Return the recommendation within limits, those of the recipe in the place of missing ones, as `pick` does."""
+        release = self.release_within(limits or {})
+        chosen = self.candidates.get(release.name) if release is not None else None
         if chosen is not None:
             return Recommendation(chosen.point, " ".join(self.headline))
-        return recommend(
-            [c.point for c in self.front],
-            target=self.recipe.edp.epsilon,
-            leakage=choosing_leakage(self.recipe),
-            limits=limits,
-            again=self.again,
-        )
+        return self.recommended(limits)
 
 
 def is_number(value: Any) -> TypeGuard[float]:

@@ -61,6 +61,9 @@ REMOVED = {
     "--plan": "--set search.plan=proxy, or no plan for a search on the corpus itself",
     "pretrain": "python examples/pretrain_encoder.py",
     "repair": "resume, which writes a lost study again from its copy",
+    **dict.fromkeys(("--clip", "--noise-correlation", "--band"), "--set edp.KEY=VALUE, such as edp.clip=quantile"),
+    "--plot": "--json, which has the curve",
+    "--standard-split": "--set corpus.split=published",
     "schema-only": "front, whose row `schema` has its figures",
 }
 """What to take in place of a command or an option that was removed."""

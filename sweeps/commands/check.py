@@ -96,7 +96,8 @@ def _of_sweep(storage: Path, name: str, point: str | None) -> tuple[str, Selecti
     sweep = Snapshot(named(storage, name))
     chosen = (sweep.release or sweep.choose()[0]) if point is None else sweep.named(point)
     found = released_in_place_of(sweep, chosen)
-    return f"trial {found.name} of {name}", SelectionFigures(found.metrics, sweep.again.get(found.name))
+    again = None if found == sweep.release else sweep.again.get(found.name)  # means on the proxy corpus
+    return f"trial {found.name} of {name}", SelectionFigures(found.metrics, again)
 
 
 def _of_model(storage: Path, name: str, tracking_uri: str | None) -> tuple[str, SelectionFigures]:

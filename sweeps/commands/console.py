@@ -9,12 +9,12 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Any, TextIO
+from typing import Any
 
 import typer
 from rich.console import Console
 
-from sweeps.text.terminal import print_line
+from sweeps.text.terminal import own_stderr, print_line
 
 LIBRARIES = "loading Ray, PyTorch and MLflow"
 
@@ -40,14 +40,6 @@ def _open_streams() -> None:
         sys.stdout.reconfigure(errors="backslashreplace")
 
 
-def _own_stderr() -> TextIO:
-    """Return standard error under another number than 2, which is redirected to a log while Ray runs."""
-    try:
-        return open(os.dup(2), "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False)
-    except OSError:  # closed
-        return sys.stderr
-
-
 for _size in ("COLUMNS", "LINES"):  # 0 is that of a terminal without a size: nothing would be printed
     if os.environ.get(_size, "").strip("0 ") == "":
         os.environ.pop(_size, None)
@@ -55,7 +47,7 @@ _open_streams()
 # Bound to the streams as they are now, because `ray_session` redirects them to a log while Ray runs.
 # Without markup and emoji, because names and paths may hold brackets or `:x:`.
 out = Console(file=sys.stdout, markup=False, emoji=False)
-err = Console(file=_own_stderr(), markup=False, emoji=False)
+err = Console(file=own_stderr(), markup=False, emoji=False)
 
 
 @contextmanager

@@ -113,8 +113,8 @@ def epsilon_command(
         raise UserError(one_line(error)) from None
     if data:
         raise UserError(f"--set {next(iter(data))}: allowed without a recipe: edp.…, such as edp.clip=quantile")
-    method = method or ("dpsgd" if unit == "user" else "edp")
-    if unit == "user" and method == "edp":
+    method = method or ("dpsgd" if spec.unit == "user" else "edp")
+    if spec.unit == "user" and method == "edp":
         raise UserError(
             "unit = user: each user is clipped alone, but method = edp clips micro-batches of several; "
             "allowed: --method dpsgd, with --micro-batches as the number of users a step"

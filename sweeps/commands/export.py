@@ -13,7 +13,7 @@ from edp.spec import UserError
 from sweeps.commands.console import busy, out
 from sweeps.commands.options import PATH, RUNS, Storage, TrackingUri
 from sweeps.text.terminal import print_line
-from trainables.records.files import one_line
+from trainables.records.files import disk_full, one_line
 
 
 def export_command(
@@ -49,8 +49,11 @@ def export_command(
 
                 lines = export_model(released, folder, format)
         except OSError as error:
-            allowed = "allowed: a folder that can be written"
-            raise UserError(f"folder = {str(folder)!r}: {error.strerror or error}; {allowed}") from None
+            shutil.rmtree(folder, ignore_errors=True)  # it was new, and half a model would block another try
+            if disk_full(error):
+                raise
+            why = error.strerror or "a file cannot be copied"
+            raise UserError(f"folder = {str(folder)!r}: {why}; allowed: a folder that can be written") from None
     for line in lines:
         print_line(out, line)
 

@@ -27,7 +27,14 @@ PATH: dict[str, Any] = {"parser": as_path, "metavar": "PATH"}
 """Keywords of every option and argument that is a path: `typer.Option(help=…, **PATH)`."""
 
 
-FILE = {**PATH, "metavar": "FILE"}
+def _file(text: str | Path) -> Path:
+    """Return a file's path; refuse a name that ends with a slash, which `Path` would drop."""
+    if str(text).endswith("/"):
+        raise typer.BadParameter(f"{text} is a folder; allowed: a file")
+    return as_path(text)
+
+
+FILE: dict[str, Any] = {"parser": _file, "metavar": "FILE"}
 """Keywords of every option that is a file to be written."""
 
 

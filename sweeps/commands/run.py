@@ -254,10 +254,7 @@ def stop_command(name: Name = None, storage: Storage = RUNS) -> None:
     if not running:
         raise UserError(f"name = {sweep.name!r} is not running; allowed: a sweep that runs")
     (running[-1] / STOP).touch()
-    again = sweep.command("resume")
-    print_line(
-        out, f"{sweep.name} stops when its running epochs are saved, or at once if asked again; go on with: {again}"
-    )
+    print_line(out, f"{sweep.name} stops as by Ctrl-C, at once if asked again; what was stopped says how to go on")
 
 
 def next_steps(found: Snapshot) -> str:

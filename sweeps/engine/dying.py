@@ -85,7 +85,13 @@ def print_if_killed(line: str, console: Console) -> Iterator[Callable[[], None]]
 
 @contextmanager
 def stop_requests(folder: Path) -> Iterator[None]:
-    """Send this process a Ctrl-C whenever the file `STOP` is in a sweep's folder while the block runs."""
+    """Send this process a Ctrl-C whenever the file `STOP` is in a sweep's folder while the block runs.
+
+    Do nothing outside of the main thread: the Ctrl-C would end the program that called, and not the sweep.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
     request = folder / STOP
 
     def look(done: threading.Event) -> None:

@@ -5,7 +5,6 @@ It is printed to standard error, so that standard output holds only the result.
 
 from __future__ import annotations
 
-import os
 import sys
 import threading
 import time
@@ -23,7 +22,7 @@ from rich.table import Table
 
 from sweeps.text.columns import SER_HEADS, epsilon_legend, model_cells, model_heads
 from sweeps.text.figures import FIGURES, deciding_cell, epsilon_words, params_text
-from sweeps.text.terminal import figures_table, fitting, print_line
+from sweeps.text.terminal import figures_table, fitting, own_stderr, print_line
 from trainables.records.job import News
 
 if TYPE_CHECKING:  # Optuna takes half a second to import
@@ -86,13 +85,6 @@ def shown_each(what: str, console: Console) -> Callable[[Sequence[Item]], Iterab
     return lambda items: shown(items, what, len(items), console)
 
 
-def _own_stderr() -> Any:
-    """Return standard error; that of the process under another number than 2."""
-    if sys.stderr is not sys.__stderr__:  # a notebook's
-        return sys.stderr
-    return open(os.dup(2), "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False)
-
-
 class Progress:
     """The progress of a sweep's trials and other trainings. Used as a context while trials run.
 
@@ -104,7 +96,8 @@ class Progress:
     """
 
     def __init__(self, console: Console | None = None, callbacks: Sequence[Callback] = ()) -> None:
-        self.console = console or Console(file=_own_stderr(), markup=False, emoji=False)
+        own = own_stderr() if sys.stderr is sys.__stderr__ else sys.stderr  # a notebook has another
+        self.console = console or Console(file=own, markup=False, emoji=False)
         self._callbacks, self._stdout = callbacks, sys.stdout
         self._rows: dict[int, _Row] = {}
         self._display: Live | None = None

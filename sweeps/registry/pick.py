@@ -82,7 +82,7 @@ def pick_point(
         raise UserError(f"point = {named!r}: limits choose a point, too; allowed: either a point or limits")
     if named is not None:
         point, why = found.named(named), "A person named it."
-    elif not limits and (release := found.release) is not None:
+    elif (release := found.release_within(limits)) is not None:
         point, why = release, "It is the released model, chosen on the proxy corpus by the lowest SER."
     else:
         point, why = found.choose(limits)

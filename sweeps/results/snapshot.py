@@ -71,6 +71,13 @@ class Snapshot:
         """The released model of a sweep that chooses on a proxy corpus; None if there is none."""
         return released(self.sweep, self.plan)
 
+    def release_within(self, limits: Mapping[str, float]) -> Point | None:
+        """Return the released model if it is within limits; else None."""
+        point = self.release
+        if point is None or any(point.selection_figures.get(k, math.inf) > most for k, most in limits.items()):
+            return None
+        return point
+
     @property
     def private_corpus(self) -> CorpusSpec:
         """The private corpus, which the trials of a sweep with a plan have not read."""

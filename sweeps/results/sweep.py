@@ -34,7 +34,7 @@ class Sweep(store.Sweep):
     ) -> Point:
         """Return the point that `edp-sweep pick` takes: the recommended one within the limits.
 
-        Without a limit it is the released model, if there is one. If no point has a guarantee, it is the one that the
+        It is the released model, if there is one within the limits. If no point has a guarantee, it is the one that the
         rule chooses without that condition.
 
         Raises:
@@ -46,8 +46,7 @@ class Sweep(store.Sweep):
             if not isinstance(most, int | float) or not most >= 0:
                 raise UserError(f"max_{name} = {most!r}: allowed: a number of at least 0")
         found = Snapshot(self)
-        released = None if limits else found.release
-        return released or released_in_place_of(found, found.choose(limits)[0])
+        return found.release_within(limits) or released_in_place_of(found, found.choose(limits)[0])
 
     @property
     def release(self) -> Point | None:

@@ -69,15 +69,15 @@ def study_storage(url: str) -> RDBStorage:
 
 def _connected(dialect: Any, record: Any, arguments: Any, options: Any) -> Any:
     """Connect to the server of a study as soon as it answers: a move to another node takes minutes."""
-    for left in reversed(range(int(PATIENCE_S / _PAUSE_S))):
+    until = time.monotonic() + PATIENCE_S
+    while True:
         try:
             return dialect.connect(*arguments, **options)
         except dialect.loaded_dbapi.OperationalError:
-            if left == 0:
+            if time.monotonic() >= until:
                 raise
             _say_once("the study's database does not answer: waiting until it does")
             time.sleep(_PAUSE_S)
-    return None
 
 
 def away(error: BaseException) -> str | None:

@@ -399,7 +399,9 @@ def extraction_words(document: Metrics) -> str:
     """Return how many masked words of training utterances an attack found, and how many guessing would find."""
     found = document.get("extraction")
     if found is None:
-        reason = ", as no word of the slot type secret has a candidate in the test split" if "extraction" in document else ""
+        reason = (
+            ", as no word of the slot type secret has a candidate in the test split" if "extraction" in document else ""
+        )
         return f"extraction: not measured{reason}"
     low, high = found["exposure_ci"]
     return (

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import functools
+import os
 import shlex
+import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import TextIO
 
 from rich import box
 from rich.console import Console
@@ -14,6 +18,15 @@ from sweeps.text.secrets import redacted
 
 _WORDS = 14
 """Width that a column of words keeps before other columns are left out."""
+
+
+@functools.cache
+def own_stderr() -> TextIO:
+    """Return standard error under another number than 2, which is redirected to a log while Ray runs."""
+    try:
+        return open(os.dup(2), "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False)
+    except OSError:  # closed
+        return sys.stderr
 
 
 def print_line(console: Console, text: str, *, style: str | None = None) -> None:

@@ -25,7 +25,10 @@ _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 def unexpected(error: BaseException) -> str:
     """Write the traceback of `error` to the log. Return the line that says what happened and how to report it."""
     cause = cause_of(error)
-    line = str(cause).strip().partition("\n")[0]
+    try:
+        line = str(cause).strip().partition("\n")[0]
+    except Exception:  # of another package, which may fail in any way
+        line = ""
     what = " ".join(f"{type(cause).__name__}: {line[:200]}".split())
     place = _append("".join(traceback.format_exception(error)))
     return (

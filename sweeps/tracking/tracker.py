@@ -268,9 +268,15 @@ class Tracker:
         return str(found[0].info.run_id) if found else None
 
     def trial_runs(self, parent: str) -> dict[str, Run] | None:
-        """Return the runs of trials below `parent` by name; None if the store does not answer."""
+        """Return the runs of trials below `parent` by name; None if the store does not answer.
+
+        Of two runs of a name the one that still runs was created by a call that was answered too late.
+        """
         found = self._below(parent, "tags.role = 'trial'")
-        return None if found is None else {str(run.info.run_name): run for run in found}
+        if found is None:
+            return None
+        found = sorted(found, key=lambda run: run.info.status != "RUNNING")
+        return {str(run.info.run_name): run for run in found}
 
     def delete_strays(self, parent: str, known: Collection[str]) -> None:
         """Delete running trials below `parent` whose ids are not `known`: their creation was answered too late."""

@@ -29,6 +29,9 @@ def found(source: Source) -> PageData:
 def test_the_page_recommends_what_pick_does(source: Source, found: PageData) -> None:
     assert found.advice() == Snapshot(source.sweep).recommended()
     assert found.advice({"ser": 0.0}).point is None
+    found.recipe.search.limits["mia_tpr_at_1pct_fpr"] = 1e-9
+    advice = found.advice()
+    assert (advice.point, advice) == (None, found.recommended()), "the recipe's limits count"
 
 
 def test_ser_against_leakage_has_the_line_of_guessing(found: PageData) -> None:

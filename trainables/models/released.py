@@ -66,14 +66,13 @@ class ReleasedModel:
     """A model in a folder. Blanks, tabs and ends of lines separate tokens, as in the corpora."""
 
     def __init__(self, folder: Path) -> None:
-        with reading(folder / CONFIG):
-            config = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
-            self.folder, self.labels = folder, Labels.from_dict(config["labels"])
-            self.spec: Any = TypeAdapter(ModelSpec).validate_python(config["model"])
+        config = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
+        self.folder, self.labels = folder, Labels.from_dict(config["labels"])
+        self.spec: Any = TypeAdapter(ModelSpec).validate_python(config["model"])
         self.model = _empty(self.spec, self.labels, folder, config.get("encoder"))
         safetensors.torch.load_model(self.model, folder / WEIGHTS)
         if not all(parameter.isfinite().all() for parameter in self.model.parameters()):
-            raise UserError(f"{folder / WEIGHTS}: a weight is not finite; allowed: a model that was trained")
+            raise ValueError("its weights are not finite")
         self.model.eval()
         self.features = load_features(folder / "features")
         self._states = served_states(self.spec, folder, self.labels) if has_states(self.spec) else None
@@ -123,14 +122,17 @@ def load_model(folder: Path | str) -> ReleasedModel:
     """Open a released model: its folder, or that of the MLflow model that holds it.
 
     Raises:
-        UserError: for a folder without a model, or a frozen encoder that is not available.
+        UserError: for a folder without a model, one of another version, or a frozen encoder that is not
+            available.
     """
     given = Path(folder)
     for one in (given, given / "artifacts" / "bundle"):
         if (one / WEIGHTS).is_file() and (one / CONFIG).is_file():
             with reading(one / CONFIG):
-                library = json.loads((one / CONFIG).read_text(encoding="utf-8")).get("library_name")
-            if library == "edp-sweeps":
+                config = json.loads((one / CONFIG).read_text(encoding="utf-8"))
+                if ours := config.get("library_name") == "edp-sweeps":
+                    TypeAdapter(ModelSpec).validate_python(config["model"])  # one line for a model of another version
+            if ours:
                 return ReleasedModel(one)
     raise UserError(
         f"model = {str(given)!r}: no {WEIGHTS} and {CONFIG} of ours there; allowed: the folder of a released model"

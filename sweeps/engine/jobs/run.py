@@ -47,12 +47,17 @@ def run(
         SweepFailed: if no trial came to an end.
     """
     changes = {**(settings or {}), **({"search.trials": trials} if trials is not None else {})}
-    overrides = [f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in changes.items()]
+    overrides = [f"{key}={json.dumps(value, ensure_ascii=False, default=_plain)}" for key, value in changes.items()]
     where: dict[str, Any] = {"name": name, "storage": Path(storage), "tracking_uri": tracking_uri}
     where["progress"] = Progress(callbacks=callbacks)
     if load_recipe(str(recipe), overrides)[1].search.plan is not None:
         return load_sweep(run_proxy(str(recipe), overrides, **where)["sweep"], storage)
     return load_sweep(start_sweep(str(recipe), overrides, **where).name, storage)
+
+
+def _plain(value: Any) -> Any:
+    """Return a value of NumPy as one of Python, and any other, such as a path, as text."""
+    return value.item() if hasattr(value, "item") else str(value)
 
 
 def resume(

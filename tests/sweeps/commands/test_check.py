@@ -8,11 +8,14 @@ from pathlib import Path
 import pytest
 from mlflow import MlflowClient
 
+from sweeps.results.confirmed import seed_folder
 from sweeps.results.snapshot import Snapshot
+from sweeps.store.records import ConfirmedRun
 from sweeps.store.storage import default_tracking_uri
 from sweeps.store.sweep import Sweep
 from tests.conftest import Command
 from tests.support.synthetic import sweep_of
+from tests.sweeps.results.test_headline import planned, release
 from trainables.records.pareto import SelectionFigures
 
 
@@ -40,6 +43,21 @@ def test_a_model_within_all_limits_passes_and_one_over_some_fails_with_them(swee
     assert code == 1
     assert (found["passed"], found["over"]) == (False, ["epsilon", "mia_auc"])
     assert found["figures"]["ser"] == figures["ser"]
+
+
+def test_a_released_model_is_checked_by_its_own_figures(tmp_path: Path, command: Command) -> None:
+    sweep = planned(tmp_path)
+    release(sweep)
+    point = Snapshot(sweep).release
+    assert point is not None
+    for seed in range(1, 4):  # means over new seeds of the trial, on the proxy corpus
+        folder = seed_folder(sweep, point, seed)
+        folder.mkdir(parents=True)
+        metrics = point.metrics | {"ser": 0.001, "valid_ser": 0.001}
+        (folder / "result.json").write_text(ConfirmedRun(seed=seed, metrics=metrics, run_id=None).model_dump_json())
+    code, _, err = command("check", "one", "--max-ser", "0.1", "--storage", str(tmp_path))
+    assert code == 1
+    assert "SER 16.2%, over 10.0%" in err
 
 
 def test_a_registered_model_is_checked_by_its_tags(tmp_path: Path, command: Command) -> None:

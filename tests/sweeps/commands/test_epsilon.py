@@ -72,7 +72,8 @@ def test_a_rate_has_as_many_steps_as_the_training_it_comes_from(examples: int, b
     [
         (("--set", "edp.clip=Automatic"), "'fixed', 'automatic' or 'quantile'"),
         (("--set", "training.epochs=2"), "--set training: allowed without a recipe: edp.…"),
-        (("--sampling", "poisson", "--rate", "0"), "--rate"),
+        (("--sampling", "poisson", "--rate", "0"), "should be greater than or equal to"),
+        (("--set", "edp.unit=user", "--method", "edp"), "unit = user: each user is clipped alone"),
         (("--unit", "user", "--method", "edp"), "unit = user: each user is clipped alone"),
         (("--rate", "0.3"), "rate = 0.3 has no meaning with sampling = shuffle"),
         (("--set", "edp.band=3"), "band = 3 has no meaning with noise_correlation = none"),

@@ -30,7 +30,7 @@ def test_a_request_is_a_ctrl_c_and_a_second_one_ends_at_once(tmp_path: Path, com
     ):
         code, out, _ = command(*words)
         assert code == 0
-        assert out.startswith("one stops when its running epochs are saved, or at once if asked again; go on with: ")
+        assert out.startswith("one stops as by Ctrl-C, at once if asked again; what was stopped says how to go on")
         wait_for(lambda: sent)
         (sweep.folder / "stop").touch()
         with pytest.raises(KeyboardInterrupt):

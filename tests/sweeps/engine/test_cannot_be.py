@@ -43,7 +43,7 @@ _POISSON = ("epsilon", "--z0", "1", "--sampling", "poisson")
     [
         ("epsilon", "--z0", "1", "--epochs", str(10**12)),
         (*_POISSON, "--epochs", "20000", "--decay", "linear", "--tau", "1e-3", "--rate", "0.01"),
-        ("epsilon", "--z0", "1", "--epochs", "3", "--noise-correlation", "banded", "--band", str(10**12)),
+        ("epsilon", "--z0", "1", "--epochs", "3", "--set", f"edp={{noise_correlation: banded, band: {10**12}}}"),
         (*_POISSON, "--epochs", "3", "--rate", "1e-200"),
         *(
             ("run", "quickstart", "--set", f"{setting}={10**12}")

@@ -15,6 +15,7 @@ from sweeps.config.loading import load_config, load_recipe
 from sweeps.registry.pick import Wanted, pick_point
 from sweeps.results.headline import configuration_of, headline, private_configuration
 from sweeps.results.snapshot import Snapshot
+from sweeps.results.sweep import load_sweep
 from sweeps.store.picks import Origin, write_origin
 from sweeps.store.plans import Plan, Release
 from sweeps.store.sweep import Sweep
@@ -103,6 +104,12 @@ def test_a_pick_is_the_released_model_or_a_configuration_for_the_private_corpus(
         Snapshot(sweep).release,
         "It is the released model, chosen on the proxy corpus by the lowest SER.",
     )
+    within = pick_point(Snapshot(sweep), {"epsilon": 8.0}, Wanted(tmp_path / "within.yaml"))
+    assert within[0] == point, "a release within the limits costs no more ε"
+    best = load_sweep("one", tmp_path).best
+    assert (best(max_epsilon=8), best()) == (point, point)
+    with pytest.raises(UserError, match="nothing on the front fits"):
+        best(max_ser=0.1)
     spec = load_config(tmp_path / "picked.yaml", [])
     assert (spec.corpus.name, spec.edp.z0) == ("health", point.params["z0"])
     other = next(trial for trial in sweep.trials() if trial.number != point.trial)
