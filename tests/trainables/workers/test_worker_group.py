@@ -59,14 +59,16 @@ def test_trials_run_one_after_the_other_and_a_failed_one_leaves_the_next_alone(
         assert again[name] == first[name]
 
 
-def test_a_trials_model_does_not_stay_beside_the_next_ones(group: WorkerGroup, corpus: Path, tmp_path: Path) -> None:
+def test_a_trials_model_does_not_stay_beside_the_next_ones(
+    long_story: None, group: WorkerGroup, corpus: Path, tmp_path: Path
+) -> None:
     large = {"hidden_size": 512, "layers": 2}
     used: list[float] = []
-    for number in range(4):
+    for number in range(10):
         one = replace(job(corpus, tmp_path / str(number)), spec=spec(model=large, training={"workers": 2, "epochs": 1}))
-        _, metrics = epochs_of(group, one)
-        used.append(metrics["system/worker_memory_mib"])
-    assert used[-1] < used[1] + 20, used  # weights, gradients and moments are 90 MiB
+        run_job(group.queue, one, lambda epoch, metrics: used.append(metrics["system/worker_memory_mib"]))
+    # A trial's own are 130 MiB, which glibc keeps for the next one, in at most five pieces.
+    assert used[-1] < used[5] + 20, used
 
 
 def test_ray_changes_no_result_in_a_warm_group_and_in_a_fresh_one(
