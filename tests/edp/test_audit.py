@@ -84,6 +84,7 @@ def read(settings: dict[str, Any], plant: Plant | None = None, **sizes: Any) -> 
     ],
     ids=["full", "automatic", "decay", "user", "shuffled", "edp", "paper", "poisson", "poisson-user", "poisson-edp"],
 )
+@pytest.mark.slow
 def test_a_sound_training_is_read_as_its_ledger_says(settings: dict[str, Any], sizes: dict[str, Any]) -> None:
     found, stated = read(settings, **sizes)
     assert found.audit_alarm is None
@@ -107,6 +108,7 @@ def test_a_sound_training_is_read_as_its_ledger_says(settings: dict[str, Any], s
     ],
     ids=["0.9", "0.7", "one-in-ten", "clip-5%", "clip-1%", "one-noise", "twice", "every-ten"],
 )
+@pytest.mark.slow
 def test_a_planted_bug_raises_an_alarm(plant: Plant, at_least: float, words: str) -> None:
     found, stated = read(FULL, plant)
     assert stated == pytest.approx(8.0, abs=0.1)
@@ -120,6 +122,7 @@ def test_a_planted_bug_raises_an_alarm(plant: Plant, at_least: float, words: str
 @pytest.mark.parametrize(
     "settings", [FULL, FULL | {"alpha_noise": "per_layer"}, POISSON], ids=["full", "shape", "poisson"]
 )
+@pytest.mark.slow
 def test_a_layer_with_too_little_noise_raises_an_alarm(times: float, words: str, settings: dict[str, Any]) -> None:
     sizes = {"batch": 64, "epochs": 10} if settings is POISSON else {}
     found, _ = read(settings, noise_of_layer(0, times), **sizes)
@@ -163,6 +166,7 @@ def test_scores_are_kept_and_read_again(tmp_path: Path) -> None:
     assert read_audit(again, private(hook.ledger), DELTA) == read_audit(audit.scores(), private(hook.ledger), DELTA)
 
 
+@pytest.mark.slow
 def test_a_sampler_that_draws_more_often_raises_an_alarm() -> None:
     found, stated = read(POISSON, drawn_at(1.5), batch=64, epochs=20)
     assert "the noise over the clip is at most" in str(found.audit_alarm)

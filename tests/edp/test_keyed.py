@@ -48,6 +48,7 @@ def _keys(rank: int, world: int) -> tuple[bytes, bytes]:
     return shared_key(), shared_key()
 
 
+@pytest.mark.slow
 def test_all_workers_share_a_key_that_is_never_the_same() -> None:
     one, other = run_workers(_keys, 2)
     assert one == other

@@ -72,6 +72,7 @@ def test_the_order_is_a_function_of_seed_and_epoch() -> None:
     assert [int(i) for step in whole(of_another) for micro_batch in step for i in micro_batch] == order(1, 0)
 
 
+@pytest.mark.slow
 def test_poisson_draws_each_example_independently_at_the_rate_and_into_a_uniform_micro_batch() -> None:
     examples, epochs = 200, 400
     counts, places, sizes = np.zeros(examples), np.zeros(4), []
@@ -128,6 +129,7 @@ def test_an_example_that_goes_moves_no_other_one_if_ids_are_what_examples_hold(g
 
 @settings(max_examples=30, deadline=None)
 @given(examples=st.integers(1, 60), batch_size=st.integers(1, 80), epoch=st.integers(0, 3))
+@pytest.mark.slow
 def test_gaps_between_draws_are_those_of_a_coin_a_step(examples: int, batch_size: int, epoch: int) -> None:
     """Each step's coin, as the gaps imply it: drawn where the number of misses since the last draw has run out."""
     rate, steps = min(1.0, batch_size / examples), steps_per_epoch(examples, batch_size)

@@ -77,6 +77,7 @@ def test_what_one_user_adds_moves_no_other_ones_examples() -> None:
         assert all(fewer_found[user] == more_found[user] for user in (0, 2, 3))
 
 
+@pytest.mark.slow
 def test_poisson_draws_users_independently_at_the_rate_and_with_all_that_the_cap_leaves_of_each() -> None:
     key, epochs, rate = bytes(32), 1000, 0.25
     together: Counter[tuple[bool, ...]] = Counter()

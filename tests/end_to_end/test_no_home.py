@@ -55,6 +55,7 @@ def test_without_a_home_every_library_is_loaded(long_story: None, folder: Path) 
 
 
 @pytest.mark.parametrize("variables", [{}, {"HOME": "/nonexistent"}, {"HOME": "/"}])
+@pytest.mark.slow
 def test_an_unexpected_error_has_its_log_without_a_home(variables: dict[str, str], folder: Path) -> None:
     broken = folder / "sitecustomize.py"
     broken.write_text("import sys; sys.modules['ray'] = sys.modules['sweeps.store.sweep'] = None\n")  # they do not load

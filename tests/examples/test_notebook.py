@@ -32,6 +32,7 @@ def test_it_holds_no_outputs_and_its_first_cell_the_parameters() -> None:
     assert CODE[0] == 'RECIPE, NAME, STORAGE = "quickstart", "notebook", "runs"'
 
 
+@pytest.mark.slow
 def test_it_reads_a_sweep_and_picks_from_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     sweep_of(tmp_path / "runs", "mine", 5)

@@ -190,9 +190,9 @@ class EncodedCorpus:
 
     def batch(self, split: Split, indices: np.ndarray) -> Batch:
         """Return the utterances at `indices`, in this order, with their labels."""
-        words_n, lengths_b = self._flat(split, "tokens", indices)
         if self._states is None:
-            return make_batch(self._table, words_n, lengths_b, *self._gold(split, indices))
+            return make_batch(self._table, *self._flat(split, "tokens", indices), *self._gold(split, indices))
+        lengths_b = self.lengths(split)[indices]
         # Tokens that the encoder had no room for are left out.
         number_b = self._arrays[split, "numbers"][indices]
         first_b = self._arrays[split, "rows"][self._arrays[split, "offsets"][indices]]

@@ -177,6 +177,7 @@ def test_it_is_one_trial_at_less_delta_and_the_largest_ratio_of_weights(shape, g
 
 @pytest.mark.parametrize("spec", [{"sampling": "shuffle"}, {"sampling": "poisson"}])
 @pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.slow
 def test_more_noise_and_fewer_trials_cost_less(shape, spec):
     by_noise = [random_stopping_epsilon(trial(z0=z0, **spec), 1e-5, 10, shape) for z0 in (4.0, 2.0, 1.0)]
     assert by_noise == sorted(by_noise)

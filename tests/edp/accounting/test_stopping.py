@@ -43,6 +43,7 @@ def worst_rule(mu: float, stated: list[float]) -> tuple[float, list[float]]:
 
 
 @pytest.mark.parametrize(("steps", "delta", "times"), [(15, 5e-4, 5.0), (60, 5e-4, 7.2), (60, 5e-5, 9.2)])
+@pytest.mark.slow
 def test_the_epsilon_of_executed_steps_is_no_guarantee_of_a_run_that_is_stopped_and_that_of_the_plan_is(
     steps: int, delta: float, times: float
 ) -> None:

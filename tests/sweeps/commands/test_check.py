@@ -45,6 +45,7 @@ def test_a_model_within_all_limits_passes_and_one_over_some_fails_with_them(swee
     assert found["figures"]["ser"] == figures["ser"]
 
 
+@pytest.mark.slow
 def test_a_released_model_is_checked_by_its_own_figures(tmp_path: Path, command: Command) -> None:
     sweep = planned(tmp_path)
     release(sweep)

@@ -91,6 +91,7 @@ def test_columns_that_are_not_read_are_named_and_any_name_of_a_file_is_read(here
     assert f"{path.name}: not read: speaker" in err
 
 
+@pytest.mark.slow
 def test_a_large_corpus_has_drawn_batches(here: Path) -> None:
     path = writers.jsonl(generate("health", 16_000, seed=5), here)
     recipe = fitted(path)

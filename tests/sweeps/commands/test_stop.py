@@ -45,6 +45,7 @@ def test_a_request_to_a_driver_that_died_stops_no_later_one(tmp_path: Path) -> N
         assert not (tmp_path / "stop").exists()
 
 
+@pytest.mark.slow
 def test_the_release_of_a_sweep_is_stopped_by_the_sweeps_name(tmp_path: Path, command: Command) -> None:
     sweep_of(tmp_path, "one", 1)
     release = tmp_path / "train-one-release"

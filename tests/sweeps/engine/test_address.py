@@ -32,6 +32,7 @@ def test_what_is_no_address_is_refused_at_once(address: str) -> None:
 
 
 @pytest.mark.parametrize("scheme", ["", "ray://"])
+@pytest.mark.slow
 def test_an_address_where_nothing_listens_is_known_by_a_connection(scheme: str) -> None:
     with socket.socket() as bound:  # bound and not listening, so that no other process takes the port
         bound.bind(("127.0.0.1", 0))

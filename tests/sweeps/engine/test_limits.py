@@ -28,6 +28,7 @@ def test_what_is_no_limit_is_refused(setting: str, says: str) -> None:
         load_recipe("quickstart_paper", [setting])
 
 
+@pytest.mark.slow
 def test_the_front_and_the_advice_keep_to_the_limits_if_anything_does(tmp_path: Path) -> None:
     made, recipe = sweep(tmp_path, "search.objectives=[ser, mia_auc]", "search.limits={epsilon: 9, ser: 0.45}")
     search = trials(made, recipe)

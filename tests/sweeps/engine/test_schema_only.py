@@ -56,6 +56,7 @@ def test_the_schema_is_measured_where_it_has_text(schema: str | None, recipe: Pa
         assert 0 < found["ser"] < 2
 
 
+@pytest.mark.slow
 def test_a_front_has_its_row(tmp_path: Path, command: Command) -> None:
     sweep = sweep_of(tmp_path / "runs", "made", 4)
     sweep.update(schema_only={"ser": 0.4321, "valid_ser": 0.4, "mia_auc": 0.5, "epsilon": 0.0, "epsilon_paper": 0.0})

@@ -64,6 +64,7 @@ def coverage(runs: Sequence[list[Metrics]]) -> tuple[float, float]:
 
 
 @pytest.mark.parametrize(("of_utterances", "of_seed"), [(0.02, 0.002), (0.02, 0.02), (0.002, 0.02)])
+@pytest.mark.slow
 def test_the_interval_holds_the_truth_whichever_error_is_larger(of_utterances: float, of_seed: float) -> None:
     rng = np.random.default_rng(4)
     both, alone = coverage([gaussian(of_utterances, of_seed, rng) for _ in range(3_000)])
@@ -72,6 +73,7 @@ def test_the_interval_holds_the_truth_whichever_error_is_larger(of_utterances: f
         assert alone < 0.4, "seeds that share their utterances do not show what the utterances add"
 
 
+@pytest.mark.slow
 def test_it_holds_the_truth_also_of_models_that_are_measured_on_the_same_utterances() -> None:
     rng = np.random.default_rng(5)
     both, alone = coverage([literal(rng) for _ in range(400)])

@@ -33,6 +33,7 @@ def ended(storage: Path, *settings: str, figures: tuple[tuple[float, float], ...
     return asked
 
 
+@pytest.mark.slow
 def test_the_front_comes_first_then_what_it_alone_dominates(tmp_path: Path) -> None:
     had = ended(tmp_path, figures=((0.5, 9.0), (0.9, 9.5), (0.3, 20.0), (0.6, 9.2)))
     settings = begun_from(tmp_path, "one", "quickstart_paper", ["search.trials=8"])
@@ -43,6 +44,7 @@ def test_the_front_comes_first_then_what_it_alone_dominates(tmp_path: Path) -> N
     assert few.search.points_to_evaluate == points[:2], "half of the trials"
 
 
+@pytest.mark.slow
 def test_what_the_points_cost_stands_beside_the_choice(tmp_path: Path) -> None:
     mine = writers.jsonl(generate("communication", 120, seed=1), tmp_path)
     ended(tmp_path, f"corpus={{name: mine, path: {mine}}}")

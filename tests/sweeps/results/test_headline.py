@@ -76,6 +76,7 @@ def test_trials_on_a_proxy_corpus_cost_nothing_and_the_release_costs_its_own(tmp
     assert "ε in all (1 training on health; the trials ran on communication" in Snapshot(sweep).cost_line
 
 
+@pytest.mark.slow
 def test_the_headline_has_one_epsilon_and_says_what_chose(tmp_path: Path) -> None:
     sweep = planned(tmp_path)
     release(sweep)

@@ -58,6 +58,7 @@ def test_the_front_has_its_order_and_its_ties(made: Sweep) -> None:
     assert any(frame["tied_with"]), "figures of this sweep overlap"
 
 
+@pytest.mark.slow
 def test_the_front_has_the_recommendation_and_what_confirm_measured(tmp_path: Path) -> None:
     made = loaded(tmp_path)
     point = (Snapshot(made).recommended().point or Snapshot(made).recommended().instead) or pareto_front(
@@ -78,6 +79,7 @@ def test_the_front_has_the_recommendation_and_what_confirm_measured(tmp_path: Pa
     assert frame["confirmed_seeds"].isna().sum() == len(frame) - 1
 
 
+@pytest.mark.slow
 def test_the_front_and_the_study_are_read_while_another_process_runs_the_sweep(tmp_path: Path) -> None:
     made = loaded(tmp_path)
     made.update(state="running")

@@ -96,6 +96,7 @@ def _append(storage: Path, number: int) -> None:
             write(storage, handle, [Release(id=f"{number}", at="", model=f"{i}" * 1000)])
 
 
+@pytest.mark.slow
 def test_writers_at_the_same_time_lose_no_line(tmp_path: Path) -> None:
     writers = [multiprocessing.Process(target=_append, args=(tmp_path, number)) for number in range(4)]
     for writer in writers:

@@ -91,6 +91,7 @@ def test_a_driver_may_die_at_any_moment_and_its_study_be_lost(
     assert costs[-1] > costs[0]
 
 
+@pytest.mark.slow
 def test_a_trial_whose_end_the_copy_lacks_goes_on_under_its_number_and_its_steps_count(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -121,6 +122,7 @@ def test_a_trial_whose_end_the_copy_lacks_goes_on_under_its_number_and_its_steps
     assert counted(made)[again.number] == ledger
 
 
+@pytest.mark.slow
 def test_a_study_that_is_deleted_while_its_driver_runs_loses_nothing(tmp_path: Path) -> None:
     made, recipe = sweep(tmp_path, "search.sampler=random", "search.points_to_evaluate=[]")
     search = trials(made, recipe)
@@ -137,6 +139,7 @@ def test_a_study_that_is_deleted_while_its_driver_runs_loses_nothing(tmp_path: P
     assert [trial.state for trial in made.trials()] == ["complete", "complete"]
 
 
+@pytest.mark.slow
 def test_a_study_that_is_damaged_while_its_driver_runs_does_not_spoil_its_copy(tmp_path: Path) -> None:
     made, recipe = sweep(tmp_path, "search.sampler=random")
     search = trials(made, recipe)

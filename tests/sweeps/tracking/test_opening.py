@@ -49,6 +49,7 @@ def _serving(context: ssl.SSLContext | None = None) -> Iterator[int]:
 
 
 @pytest.mark.parametrize(("version", "old"), [("2.22.0", True), ("1.30.1.dev0", True), ("3.0.0", False), ("", False)])
+@pytest.mark.slow
 def test_a_server_of_an_older_mlflow_is_named_before_anything_is_sent(
     version: str, old: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -30,6 +30,7 @@ def test_auto_follows_the_processor(
     assert not in_bfloat16("float32", CPU)
 
 
+@pytest.mark.slow
 def test_weights_are_counted_in_their_types(monkeypatch: pytest.MonkeyPatch) -> None:
     model = nn.ModuleList([nn.Linear(1 << 14, 1 << 14, bias=False), nn.Linear(1 << 14, 1 << 13, bias=False).bfloat16()])
     needed = (1 << 30) + (1 << 28)
@@ -43,6 +44,7 @@ def test_weights_are_counted_in_their_types(monkeypatch: pytest.MonkeyPatch) -> 
                 check_memory(model, torch.device(device), "large", "nothing else")
 
 
+@pytest.mark.slow
 def test_workers_that_share_a_gpu_each_have_a_part_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
     model = nn.Linear(1 << 14, 1 << 13, bias=False)  # half a GiB
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (1 << 30, 1 << 30))

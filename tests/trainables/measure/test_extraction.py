@@ -48,6 +48,7 @@ def test_a_secret_is_tried_against_the_words_of_equal_utterances_of_test(tmp_pat
     assert secrets_in(encode(splits, spec().model, tmp_path / "without")) == []
 
 
+@pytest.mark.slow
 def test_a_model_that_learnt_the_secrets_gives_them_away(tmp_path: Path) -> None:
     """From an encoded corpus and the weights of a trial to the words of `edp-sweep attack`."""
     splits = split_corpus(generate("communication", 60, seed=0), seed=0)
@@ -80,6 +81,7 @@ def test_exposure_is_what_ranks_tell() -> None:
     assert same.exposure_ci[0] < 0.5 < 5 < same.exposure_ci[1], "two that are equal prove little"
 
 
+@pytest.mark.slow
 def test_the_interval_holds_the_exposure_of_other_secrets() -> None:
     """Of 20 secrets each, as in the benchmark; half of them are extracted."""
     rng = np.random.default_rng(0)

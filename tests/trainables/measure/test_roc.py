@@ -77,6 +77,7 @@ def test_intervals_hold_what_they_say_for_two_normal_distributions():
 @pytest.mark.parametrize(
     ("limit", "each", "gap"), [(0.01, 500, 1.0), (0.01, 2500, 3.0), (0.001, 2500, 2.0), (0.01, 40, 1.0)]
 )
+@pytest.mark.slow
 def test_the_interval_of_a_tpr_holds_the_truth_in_95_of_100_samples(limit: float, each: int, gap: float) -> None:
     """The truth is the TPR at the threshold of all non-members, which the sample does not know."""
     rng, truth = np.random.default_rng(3), norm.sf(norm.isf(limit) - gap)

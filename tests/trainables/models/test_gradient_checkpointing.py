@@ -52,6 +52,7 @@ def held(net: JointModel, corpus: Any, *, recorded: bool) -> int:
 
 @pytest.mark.parametrize("recorded", [False, True])
 @pytest.mark.parametrize("model", PARTS.values(), ids=PARTS.keys())
+@pytest.mark.slow
 def test_a_forward_pass_leaves_less_for_the_backward_pass(model: BERTSpec, recorded: bool, tmp_path: Path) -> None:
     found = {}
     for checkpointing in (False, True):

@@ -210,6 +210,7 @@ FIRST = [
 
 
 @pytest.mark.parametrize(("model", "mechanism", "dropout", "alpha", "clip"), FIRST)
+@pytest.mark.slow
 def test_one_unit_moves_only_itself(
     model: str, mechanism: str, dropout: float, alpha: str, clip: str, encoders: Path, tmp_path: Path
 ) -> None:
@@ -233,6 +234,7 @@ def test_one_unit_moves_only_itself_in_every_setting(
 
 
 @pytest.mark.parametrize("model", [pytest.param(m, marks=[pytest.mark.stress] * (m != "clc")) for m in MODELS])
+@pytest.mark.slow
 def test_bfloat16_rounds_the_others_within_its_bound(model: str, encoders: Path, tmp_path: Path) -> None:
     training, edp = MECHANISMS["dpsgd poisson"]
     spec = trial(MODELS[model] | {"dropout": 0.1}, training | {"precision": "bfloat16"}, edp, encoders)

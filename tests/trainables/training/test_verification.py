@@ -86,6 +86,7 @@ def named(found: Verified) -> dict[str, str]:
     return {one.parameter: one.what for one in found.violations}
 
 
+@pytest.mark.slow
 def test_noise_left_out_of_one_layer_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     set_mechanism = EDPHook._set_mechanism
 
@@ -112,6 +113,7 @@ def test_noise_that_is_too_small_or_always_the_same_is_named(tmp_path: Path, mon
     assert "two runs have correlated noise" in named(verified(tmp_path / "same"))["all"]
 
 
+@pytest.mark.slow
 def test_a_sensitivity_that_is_halved_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Mechanism, "can_reverse", False)
     found = verified(tmp_path)
@@ -120,6 +122,7 @@ def test_a_sensitivity_that_is_halved_is_named(tmp_path: Path, monkeypatch: pyte
 
 
 @pytest.mark.parametrize("training", [EDP, DPSGD], ids=["edp", "dpsgd"])
+@pytest.mark.slow
 def test_one_gradient_of_a_step_that_is_not_clipped_is_named(
     training: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -153,6 +156,7 @@ def test_a_parameter_that_gets_a_gradient_and_no_noise_is_named(
     assert named(verified(tmp_path)) == {"lstm.bias_hh_l1_reverse": "its gradient is released without noise"}
 
 
+@pytest.mark.slow
 def test_a_buffer_that_moves_with_the_data_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     forward, init = JointModel.forward, JointModel.__init__
 
@@ -213,6 +217,7 @@ def test_a_loss_that_is_divided_by_the_batchs_number_of_tokens_is_named(
 
 
 @pytest.mark.parametrize("sampling", ["shuffle", "poisson"])
+@pytest.mark.slow
 def test_masks_that_follow_an_utterances_place_are_named(
     sampling: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
