@@ -60,8 +60,10 @@ def test_a_model_that_learnt_the_secrets_gives_them_away(tmp_path: Path) -> None
     seen = score_target(one, job.corpus, job.output / "model.pt")
     of_each = np.split(seen["candidate_losses"], seen["candidates"].cumsum()[:-1])
     found = extraction(seen["secret_losses"], of_each)
-    assert (found.secrets, found.candidates, found.extracted) == (2, 20, 2)
-    assert "2 of 2 masked words found among 20 (by guessing 0.1)" in extraction_words({"extraction": asdict(found)})
+    assert (found.secrets, found.candidates) == (2, 20)
+    assert found.exposure > 3 > 2 * found.exposure_by_guessing, "of at most log2 20 = 4.3"
+    words = f"{found.extracted} of 2 masked words found among 20 (by guessing 0.1)"
+    assert words in extraction_words({"extraction": asdict(found)})
 
 
 def test_exposure_is_what_ranks_tell() -> None:
