@@ -232,7 +232,7 @@ def own_ray() -> None:
 
 @pytest.fixture(scope="session")
 def long_story() -> None:
-    """Let a test take more than ten seconds: it trains sweeps of its own, or starts servers, beside the main job."""
+    """Let a test take more than five seconds: it trains sweeps of its own, or starts servers, beside the main job."""
 
 
 @pytest.fixture

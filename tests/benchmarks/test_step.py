@@ -52,7 +52,7 @@ def test_every_method_has_a_row_with_a_ratio_or_a_reason(
     assert all(rows["sgd", count]["ratio"] == rows["sgd", count]["ratio_q3"] == 1 for count in counts)
 
 
-@pytest.mark.slow
+@pytest.mark.stress
 def test_table_2_sets_the_papers_figures_beside_ours(command: Command) -> None:
     sizes = [word for size in ("char_filters=4", "embedding_size=8") for word in ("--model-size", size)]
     words = ["--models", "clc", "--corpora", "health", "--batch-size", "8", *TINY, *sizes]

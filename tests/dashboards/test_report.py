@@ -182,7 +182,7 @@ def registered(sweep: Sweep, uri: str, run_id: str | None, *aliases: str) -> Non
         client.set_registered_model_alias(name, alias, number)
 
 
-@pytest.mark.slow
+@pytest.mark.stress
 def test_it_is_about_the_model_that_is_served_and_says_every_epsilon_beside_it(tmp_path: Path) -> None:
     own, page = sweep_of(tmp_path, "own", 3), tmp_path / "report.html"
     point, other = front_of(own)[:2]

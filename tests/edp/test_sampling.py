@@ -163,7 +163,7 @@ def test_who_is_drawn_does_not_depend_on_the_number_of_micro_batches() -> None:
     assert _places(50, 1, seed=0).keys() == _places(50, 8, seed=0).keys() == _places(50, 7, seed=0).keys()
 
 
-@pytest.mark.slow
+@pytest.mark.stress
 def test_places_are_independent_of_each_other_and_of_being_drawn() -> None:
     n = 4000
     here = np.array([[_places(2, 2, seed).get(i, -1) for i in range(2)] for seed in range(n)])

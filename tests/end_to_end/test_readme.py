@@ -64,7 +64,7 @@ def test_every_command_of_ours_is_accepted(line: str) -> None:
         load_recipe(context.params["recipe"], overrides)
 
 
-@pytest.mark.slow
+@pytest.mark.stress
 def test_what_only_reads_runs_as_it_stands_there_but_for_the_size_of_a_corpus(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: Command
 ) -> None:

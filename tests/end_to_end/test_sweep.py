@@ -139,6 +139,7 @@ def test_front_pick_and_train_go_on_from_there(
     )
 
 
+@pytest.mark.stress
 def test_refused_trials_are_tracked_with_the_reason_and_cost_nothing(
     ray_cluster: str, recipe: Path, storage: Path, command: Command
 ) -> None:

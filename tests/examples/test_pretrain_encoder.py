@@ -85,7 +85,7 @@ def test_what_a_second_training_starts_from_counts_as_seen(place: Path, made: Pa
         example.main(words(place, later))
 
 
-@pytest.mark.slow
+@pytest.mark.stress
 def test_a_training_that_was_cut_off_goes_on(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     line, saved, seen = [*words(place, tmp_path / "made", "both"), "--steps", "210", "--batch-size", "4"], 200, []
     step = example.ByLength.training_step

@@ -44,7 +44,7 @@ def test_the_fastest_decays_of_the_papers_space_are_within_reach(target, tau, ep
 
 @settings(max_examples=30, deadline=None)
 @given(target=st.floats(0.05, 1e4), epochs=st.integers(1, 40), tau=st.floats(1e-3, 0.3), trials=st.integers(1, 50))
-@pytest.mark.slow
+@pytest.mark.stress
 def test_a_target_is_met_whatever_the_order_in_which_a_run_is_added_up(target, epochs, tau, trials):
     spec = EDPSpec(decay="linear", tau=tau)
     z0 = noise_multiplier_for_epsilon(target, spec, epochs=epochs, **PLAN)

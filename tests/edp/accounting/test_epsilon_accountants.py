@@ -167,7 +167,7 @@ def test_a_divergence_too_small_for_a_float_beside_1_counts_in_many_steps():
     assert epsilon_of(many, DELTA) >= gaussian_epsilon(0.013, DELTA) > 0
 
 
-@pytest.mark.slow
+@pytest.mark.stress
 def test_forty_decaying_runs_of_a_sweep_cost_less_than_their_quick_estimate():
     c = compose(sampled(1 / 22, 1 + run / 8 + epoch / 99, 22) for run in range(40) for epoch in range(30))
     assert len(c.sampled) == 1200

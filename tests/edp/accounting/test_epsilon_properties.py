@@ -19,7 +19,7 @@ def run(sampling, z0, epochs, decay, tau, rate=0.05):
     return planned_ledger(spec, epochs=epochs, micro_batches=8, steps_per_epoch=20, rate=rate, single_example=True)
 
 
-@pytest.mark.slow
+@pytest.mark.stress
 @pytest.mark.parametrize("sampling", ["shuffle", "poisson"])
 @settings(max_examples=30, deadline=None)
 @given(

@@ -73,7 +73,7 @@ def test_a_complete_a_failed_and_an_unfinished_trial_are_told_as_what_they_are(t
     assert json.loads(known.trials[1].user_attrs["ledger"])["private"]
 
 
-@pytest.mark.slow
+@pytest.mark.stress
 @pytest.mark.parametrize("name", ["tpe", "nsga2", "gp", "random"])
 def test_the_seed_makes_the_sequence_of_suggestions_repeatable(name: str, tmp_path: Path) -> None:
     count = 6 if name == "gp" else 12  # a GP takes its time

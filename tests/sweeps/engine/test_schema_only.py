@@ -42,7 +42,7 @@ def recipe(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.mark.slow
+@pytest.mark.stress
 @pytest.mark.parametrize("schema", ["health", None])
 def test_the_schema_is_measured_where_it_has_text(schema: str | None, recipe: Path, tmp_path: Path) -> None:
     spec = load_recipe(str(recipe), [f"corpus.schema={schema or 'null'}"])[1].baseline()

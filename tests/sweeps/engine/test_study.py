@@ -43,7 +43,7 @@ def where(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[str,
         yield f"sqlite:///{tmp_path / 'one' / 'study.db'}", False
 
 
-@pytest.mark.slow
+@pytest.mark.stress
 def test_a_server_that_goes_away_is_waited_for_and_named_if_it_stays_away(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -64,7 +64,7 @@ def test_a_server_that_goes_away_is_waited_for_and_named_if_it_stays_away(
             made.trials()
 
 
-@pytest.mark.slow
+@pytest.mark.stress
 def test_another_process_reads_every_state_value_and_attribute(where: tuple[str, bool], tmp_path: Path) -> None:
     url, own = where
     settings = [f"search.study={url}"] if own else []

@@ -48,7 +48,7 @@ def _made(storage: Path, *words: str) -> set[int]:
     return {stat.S_IMODE(path.stat().st_mode) for path in made}
 
 
-@pytest.mark.slow
+@pytest.mark.stress
 def test_only_the_owner_reads_a_storage_folder(tmp_path: Path) -> None:
     assert _made(tmp_path / "a b%c" / "runs", "000") == {0o700, 0o600}, "with the umask that takes nothing away"
     assert [path.name for path in tmp_path.iterdir()] == ["a b%c"]

@@ -202,7 +202,7 @@ def test_an_epsilon_whose_ledger_cannot_be_read_is_unknown(text: str, storage: P
     assert Snapshot(sweep).epsilon is None
 
 
-@pytest.mark.slow
+@pytest.mark.stress
 @pytest.mark.parametrize("text", [None, "{"])
 def test_an_epsilon_that_is_unknown_is_so_wherever_it_is_shown(
     text: str | None, storage: Path, command: Command

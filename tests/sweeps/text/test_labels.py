@@ -39,7 +39,7 @@ def test_so_are_a_models_card_and_its_tags() -> None:
         assert (LABELS_PUBLIC in privacy_tags(one, METRICS, None)["privacy"]) is (schema is None)
 
 
-@pytest.mark.slow
+@pytest.mark.stress
 @pytest.mark.parametrize("schema", ["null", "communication"])
 def test_so_is_what_commands_print_and_write(
     schema: str, tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch

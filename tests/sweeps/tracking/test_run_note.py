@@ -74,7 +74,7 @@ def test_the_links_find_exactly_the_front_the_trials_and_what_was_picked(sweep: 
         assert len(keys) <= 1, "the same parameters on every trial, or the parallel coordinates drop them"
 
 
-@pytest.mark.slow
+@pytest.mark.stress
 def test_a_trial_that_others_have_beaten_since_is_no_longer_tagged_as_pareto(tmp_path: Path) -> None:
     sweep = sweep_of(tmp_path, "grows", 3)
     client = MlflowClient(sweep.record.tracking_uri)

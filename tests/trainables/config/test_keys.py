@@ -27,7 +27,7 @@ def with_a_new_setting(tmp_path: Path) -> dict[str, Any]:
     return dict(json.loads(found.stdout))
 
 
-@pytest.mark.slow
+@pytest.mark.stress
 def test_a_setting_that_is_added_to_every_spec_changes_no_key_until_it_is_set(tmp_path: Path) -> None:
     new = with_a_new_setting(tmp_path)
     assert set(new["added_to"]) >= set(NOW)

@@ -30,7 +30,7 @@ def test_auto_follows_the_processor(
     assert not in_bfloat16("float32", CPU)
 
 
-@pytest.mark.slow
+@pytest.mark.stress
 def test_weights_are_counted_in_their_types(monkeypatch: pytest.MonkeyPatch) -> None:
     model = nn.ModuleList([nn.Linear(1 << 14, 1 << 14, bias=False), nn.Linear(1 << 14, 1 << 13, bias=False).bfloat16()])
     needed = (1 << 30) + (1 << 28)

@@ -177,7 +177,7 @@ def without_noise(rank: int, world: int, job: TrialJob) -> TrialResult | None:
     return trial(rank, world, job)
 
 
-@pytest.mark.slow
+@pytest.mark.stress
 @pytest.mark.parametrize("workers", [1, 2])
 def test_noise_that_was_switched_off_behind_the_ledgers_back_fails_the_run_on_every_worker(
     planted: Path, tmp_path: Path, workers: int
@@ -191,7 +191,7 @@ def test_noise_that_was_switched_off_behind_the_ledgers_back_fails_the_run_on_ev
         assert "the quietest step has 0 of the ledger's noise" in words
 
 
-@pytest.mark.slow
+@pytest.mark.stress
 def test_on_a_strongly_noised_run_no_attack_beats_its_honest_epsilon(
     planted: Path, tmp_path: Path, references: list[ReferenceModel]
 ) -> None:

@@ -92,7 +92,7 @@ def spec_of(checkpointing: bool, **training: Any) -> TrialSpec:
     return TrialSpec.model_validate(SPEC | {"model": model, "training": changed})
 
 
-@pytest.mark.slow
+@pytest.mark.stress
 @pytest.mark.parametrize(
     "training",
     [

@@ -166,7 +166,7 @@ def test_a_whole_user_who_goes_moves_a_step_by_the_clip_and_no_farther(edp: dict
     assert found.measured_sensitivity == pytest.approx(0.1, rel=0.02)
 
 
-@pytest.mark.slow
+@pytest.mark.stress
 def test_a_sampler_that_deals_a_users_utterances_to_several_micro_batches_is_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

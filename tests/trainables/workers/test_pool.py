@@ -92,6 +92,7 @@ def test_a_pool_follows_its_demand_and_its_limit(long_story: None, ray_cluster: 
     assert len(groups.left) == len(groups.started) == len(queues) == 3
 
 
+@pytest.mark.stress
 def test_a_worn_group_is_replaced(ray_cluster: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("trainables.workers.worker_group._RENEW_AFTER", 2)
     groups = _Groups()

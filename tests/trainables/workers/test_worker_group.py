@@ -83,6 +83,7 @@ def test_ray_changes_no_result_in_a_warm_group_and_in_a_fresh_one(
             assert found[name] == alone[name], (workers, name)
 
 
+@pytest.mark.stress
 def test_who_sent_a_job_may_end_it_at_an_epochs_end(group: WorkerGroup, corpus: Path, tmp_path: Path) -> None:
     seen: list[int] = []
 
@@ -96,6 +97,7 @@ def test_who_sent_a_job_may_end_it_at_an_epochs_end(group: WorkerGroup, corpus: 
     assert result.ledger.steps == 8
 
 
+@pytest.mark.stress
 def test_a_worker_that_raises_ends_its_trial_with_the_reason_and_no_other(
     group: WorkerGroup, corpus: Path, tmp_path: Path
 ) -> None:
