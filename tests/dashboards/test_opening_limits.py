@@ -27,3 +27,17 @@ def test_the_sliders_open_at_the_recipes_limits(chromium: Any, tmp_path: Path) -
         settled(page, "#remain", f"{len(sers)} of {len(sers)} remain")
     finally:
         served.end()
+
+
+def test_a_limit_below_all_points_leaves_none_until_it_is_reset(chromium: Any, tmp_path: Path) -> None:
+    sweep_of(tmp_path / "limited", "limited", 12, "search.limits={ser: 1e-6}")
+    served = Served("limited", tmp_path / "limited", tmp_path)
+    try:
+        page = chromium.new_page()
+        page.goto(served.page)
+        settled(page, "#remain", "0 of 24 remain")
+        assert page.inner_text("[id*=limit-text][id*=ser]").startswith("≤ 0")
+        page.click("#reset")
+        settled(page, "#remain", "24 of 24 remain")
+    finally:
+        served.end()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -43,6 +45,22 @@ def test_a_request_to_a_driver_that_died_stops_no_later_one(tmp_path: Path) -> N
     (tmp_path / "stop").touch()
     with driver_lock(tmp_path, "one"):
         assert not (tmp_path / "stop").exists()
+
+
+def test_a_request_to_a_sweep_of_another_thread_interrupts_no_caller(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sweeps.engine.dying._STOP_EVERY_S", 0.05)
+
+    def sweep() -> None:
+        with stop_requests(tmp_path):
+            (tmp_path / "stop").touch()
+            time.sleep(0.2)
+
+    thread = threading.Thread(target=sweep)
+    thread.start()
+    thread.join()
+    assert (tmp_path / "stop").exists()
 
 
 @pytest.mark.slow

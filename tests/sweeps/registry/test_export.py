@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import resource
 import shutil
 import subprocess
 import sys
@@ -228,6 +229,19 @@ def test_the_folder_of_a_registered_model_opens_without_a_sweep_ray_or_mlflow(
     )
     code, _, err = command("export", "nobody", str(tmp_path / "other"), *where)
     assert (code, len(err.splitlines())) == (2, 1)
+
+
+def test_an_export_to_a_full_disk_leaves_no_half_of_a_model(tmp_path: Path, command: Command) -> None:
+    model = released(tmp_path, MODELS["clc"])
+    sizes = sorted(file.stat().st_size for file in model.folder.rglob("*") if file.is_file())
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (sizes[-1] - 1, before[1]))
+    try:
+        code, _, err = command("export", str(model.folder), str(tmp_path / "out"))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert (code, err) == (1, "edp-sweep: the disk is full: file too large\n")
+    assert not (tmp_path / "out").exists()
     with pytest.raises(UserError, match=r"no model\.safetensors and config\.json of ours there"):
         load_model(tmp_path)
 

@@ -104,3 +104,14 @@ def test_a_run_that_is_missing_or_unfinished_is_written_again_and_no_other_is_to
     changed = {trial.number for trial in trials.values() if kept[trial.number] != trial.run_id}
     assert changed == ({trial.number for trial in trials.values()} if lose == "delete_run" else set())
     assert sweep.record.run_id == record.run_id
+
+
+def test_a_second_run_of_a_trial_whose_creation_was_answered_too_late_is_no_trial(sweep: Sweep) -> None:
+    resume(sweep)
+    before, client = mirrored(sweep), MlflowClient(sweep.record.tracking_uri)
+    late = client.get_run(sweep.trials()[0].run_id or "")
+    tags = {key: late.data.tags[key] for key in ("role", "mlflow.parentRunId")}
+    client.create_run(late.info.experiment_id, run_name=late.info.run_name, tags=tags)
+    sweep.update(end_due=True)
+    resume(sweep)
+    assert mirrored(sweep) == before
