@@ -143,7 +143,24 @@ def _order(item: pytest.Item) -> tuple[bool, ...]:
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
     global _may_start_ray
     _may_start_ray = item.get_closest_marker("ray") is not None
+    if not _may_start_ray:
+        _end_ray()
     return (yield)
+
+
+def _end_ray() -> None:
+    """End this process' Ray: tests of Ray come first, and later ones would use its processors, or wait for them."""
+    if "ray" not in sys.modules or not (ray := sys.modules["ray"]).is_initialized():
+        return
+    for groups in _kept:
+        groups.close()
+    with warnings.catch_warnings():  # Ray does not wait for all of its processes
+        warnings.simplefilter("ignore", ResourceWarning)
+        ray.shutdown()
+        gc.collect()
+
+
+_kept: list[KeptGroups] = []
 
 
 _may_start_ray = True
@@ -213,16 +230,11 @@ def one_worker() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def ray_cluster() -> Iterator[str]:
     """Start a Ray cluster of three CPUs, two for a kept worker group and one beside it; yield its address."""
-    import ray
-
     from sweeps.engine.session import connect
 
     context = connect("local", num_cpus=3)
     yield context.address_info["address"]
-    with warnings.catch_warnings():  # Ray does not wait for all of its processes
-        warnings.simplefilter("ignore", ResourceWarning)
-        ray.shutdown()
-        gc.collect()
+    _end_ray()
 
 
 @pytest.fixture
@@ -246,9 +258,9 @@ def kept_worker_groups(ray_cluster: str) -> Iterator[KeptGroups]:
     """Keep the worker groups of `kept_groups` for the whole session."""
     from tests.support.kept_groups import KeptGroups
 
-    groups = KeptGroups()
-    yield groups
-    groups.close()
+    _kept.append(KeptGroups())
+    yield _kept[-1]
+    _kept.pop().close()
 
 
 @pytest.fixture(scope="module")

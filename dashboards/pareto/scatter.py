@@ -130,14 +130,16 @@ def _groups(drawn: list[Candidate], inside: set[str], x: Figure, y: Figure, colo
             marker["line"] = {"width": 1, "color": _INK}
             if len(members) <= _INTERVALS:
                 bars = {f"error_{way}": _error_bars(members, axis, _MUTED) for way, axis in (("x", x), ("y", y))}
-        trace = _points(name, members, x, y, colour) | {
-            "customdata": [c.key for c in members],
-            "opacity": opacity,
-            "showlegend": bool(members),
-            "marker": marker,
-        }
-        apart = {"type": "scattergl"} if many and symbol in ("circle-open", "x-thin-open") else {}
-        traces.append(trace | bars | apart)
+        by_webgl = many and symbol in ("circle-open", "x-thin-open")
+        # The text of each of thousands of points takes seconds to send; a click shows it.
+        label = _short_label(name, x, y) if by_webgl else _labels(members, [x, y, colour])
+        traces.append(
+            {"type": "scattergl" if by_webgl else "scatter", "mode": "markers", "name": name, "marker": marker}
+            | {"x": [c.value(x.key) for c in members], "y": [c.value(y.key) for c in members]}
+            | {"customdata": [c.key for c in members], "opacity": opacity, "showlegend": bool(members)}
+            | label
+            | bars
+        )
     # The colour bar has its own trace, so that it stays if no point is within the limits.
     traces.append(
         {"type": "scatter", "mode": "markers", "x": [None], "y": [None], "showlegend": False, "hoverinfo": "skip"}
@@ -146,22 +148,23 @@ def _groups(drawn: list[Candidate], inside: set[str], x: Figure, y: Figure, colo
     return traces
 
 
-def _points(name: str, members: list[Candidate], x: Figure, y: Figure, colour: Figure) -> Chart:
-    """Return a trace of candidates, without its marker."""
-    return (
-        {"type": "scatter", "mode": "markers", "name": name}
-        | {"x": [c.value(x.key) for c in members], "y": [c.value(y.key) for c in members]}
-        | {"text": [_label(c, [x, y, colour]) for c in members], "hovertemplate": "%{text}<extra></extra>"}
-    )
+def _labels(members: list[Candidate], axes: list[Figure]) -> Chart:
+    """Return what points show under the pointer: the drawn quantities, their ε and their settings."""
+
+    def text(one: Candidate) -> str:
+        lines = [f"{a.label}: {a.text(one.value(a.key))}" for a in axes if not a.key.startswith("epsilon")]
+        lines += epsilon_words(one.metrics)
+        params = ", ".join(f"{k} {Figure(k, k).text(v)}" for k, v in one.params.items())
+        note = "Pareto-optimal" if one.on_front else "dominated"
+        return f"<b>{one.name}</b> ({note})<br>" + "<br>".join(lines) + f"<br>{params}"
+
+    return {"text": [text(one) for one in members], "hovertemplate": "%{text}<extra></extra>"}
 
 
-def _label(candidate: Candidate, axes: list[Figure]) -> str:
-    """Return the text that a point shows under the pointer: the drawn quantities, its ε and its settings."""
-    lines = [f"{a.label}: {a.text(candidate.value(a.key))}" for a in axes if not a.key.startswith("epsilon")]
-    lines += epsilon_words(candidate.metrics)
-    params = ", ".join(f"{k} {Figure(k, k).text(v)}" for k, v in candidate.params.items())
-    note = "Pareto-optimal" if candidate.on_front else "dominated"
-    return f"<b>{candidate.name}</b> ({note})<br>" + "<br>".join(lines) + f"<br>{params}"
+def _short_label(name: str, x: Figure, y: Figure) -> Chart:
+    """Return what points of a group show under the pointer, made by the browser: the drawn quantities."""
+    shown = (f"{a.label}: %{{{at}:{'.3~p' if a.percent else '.4~g'}}}" for at, a in (("x", x), ("y", y)))
+    return {"hovertemplate": "<br>".join([f"<b>Trial %{{customdata}}</b> ({name})", *shown]) + "<extra></extra>"}
 
 
 def _colour_bar(colour: Figure) -> Chart:
