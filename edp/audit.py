@@ -34,7 +34,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -216,13 +216,15 @@ def read_audit(scores: Scores, ledger: Ledger, delta: float) -> AuditReading:
     Raises:
         ValueError: if the ledger's executed steps are not those of the scores.
     """
-    from edp.accounting.audit import with_noise
-    from edp.accounting.composition import composition_of
+    from edp.accounting.composition import Composition, composition_of
     from edp.accounting.epsilon import epsilon_of
 
     least, most, alarm = read_noise(scores, ledger)
     c = composition_of(ledger)
-    lower, upper = (epsilon_of(with_noise(c, factor), delta) for factor in (most, least))
+    lower, upper = (
+        epsilon_of(Composition(c.mu / factor, tuple(replace(s, z=s.z * factor) for s in c.sampled)), delta)
+        for factor in (most, least)
+    )
     watched = scores.layers if scores.layers is not None and scores.layers.pairs else None
     layers = zip(watched.names, watched.at_most(1 - CONFIDENCE).tolist(), strict=True) if watched is not None else ()
     return AuditReading(lower, upper, most, least, alarm, dict(layers))

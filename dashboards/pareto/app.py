@@ -16,7 +16,7 @@ from dash import ClientsideFunction, Dash, Input, Output, State, ctx, no_update
 from dashboards.pareto import parts
 from dashboards.pareto.data import Limits, PageData, bounds, limit_at, opening_axes
 from dashboards.pareto.guard import guard
-from dashboards.pareto.layout import INDEX, page, slider_at, with_slider
+from dashboards.pareto.layout import INDEX, page, with_slider
 from dashboards.pareto.scatter import Chart, scatter, view_of
 from dashboards.pareto.selection import comparing, picking, selection
 from dashboards.pareto.source import Source
@@ -90,14 +90,17 @@ def _state(app: Dash, source: Source) -> None:
     )
     def answer(_: str | None, limits: Limits) -> Any:
         found = source.read()[1]
-        advice = found.advice(limits)
+        if found.release is not None:
+            chosen = found.first
+            head = "The released model" + (f": settings of {chosen.name}" if chosen else "")
+            return head, parts.released(found, found.release, limits), chosen is None, chosen and chosen.key
+        none = dict.fromkeys(found.recipe.search.limits, math.inf)  # a slider at its end sets no limit
+        advice = found.recommended(none | limits)
         if advice.point is None:
             head, _, why = advice.why.partition(": ")
             return head, f"{why[0].upper()}{why[1:]}", True, None
         name = advice.point.name
-        if found.release_within(limits) is not None:
-            return f"The released model: settings of {found.candidates[name].name}", parts.released(found), False, name
-        why = f"{advice.why} It is {found.choice()}."
+        why = f"{advice.why} It is {found.choice(limits)}."
         return f"Recommended: {found.candidates[name].name}", why, False, name
 
 
@@ -117,8 +120,7 @@ def _limits(app: Dash, source: Source, names: Mapping[str, float | None]) -> Non
             if found.chosen_by(name) not in found.axes:  # nothing is measured yet
                 settings += [no_update] * 4
                 continue
-            low, high, step = source.computed(_bounds, name)
-            low = low if own is None else min(low, slider_at(name, own))
+            low, high, step = source.computed(_bounds, name, own)
             # A slider at its end sets no limit, and still sets none when the range grows.
             free = ctx.triggered_id == "reset" or None in (value, end) or float(value) >= float(end)
             settings += [low, high, step, high if free else max(low, min(high, float(value)))]
@@ -135,18 +137,19 @@ def _limits(app: Dash, source: Source, names: Mapping[str, float | None]) -> Non
         found = source.read()[1]
         within: Limits = {}
         words = []
-        for name, value in zip(names, values, strict=True):
+        for (name, own), at in zip(names.items(), values, strict=True):
             axis = found.axis(found.chosen_by(name))
-            if value is None or float(value) >= source.computed(_bounds, name)[1] or axis.key not in found.axes:
+            end, step = source.computed(_bounds, name, own)[1:]
+            if at is None or float(at) >= end or axis.key not in found.axes:
                 words.append("no limit")
                 continue
-            within[axis.key] = limit_at(axis, float(value))
-            words.append(f"≤ {axis.text(within[axis.key])}")
+            within[name] = limit_at(axis, float(at), step, own)
+            words.append(f"≤ {axis.text(within[name])}")
         return [within, *words, parts.remain_line(found, within)]
 
 
-def _bounds(snapshot: PageData, name: str) -> tuple[float, float, float]:
-    return bounds(snapshot.axis(snapshot.chosen_by(name)), list(snapshot.candidates.values()))
+def _bounds(snapshot: PageData, name: str, own: float | None) -> tuple[float, float, float]:
+    return bounds(snapshot.axis(snapshot.chosen_by(name)), list(snapshot.candidates.values()), own)
 
 
 def _charts(app: Dash, source: Source) -> None:

@@ -8,15 +8,15 @@ from functools import cached_property
 from typing import Any, TypeGuard
 
 from sweeps.config.parts import metric_of
-from sweeps.results.front import Candidate
+from sweeps.results.front import Candidate, over_limits
 from sweeps.results.headline import headline
-from sweeps.results.recommendation import Recommendation
 from sweeps.results.snapshot import Snapshot
 from sweeps.store.sweep import Sweep
 from sweeps.text.figures import FIGURES, Figure
+from trainables.records.pareto import SelectionFigures
 
 Limits = dict[str, float]
-"""The largest allowed value by metric; other metrics have no limit."""
+"""The largest allowed value by objective (`SelectionFigures`); others have no limit."""
 
 
 METRICS = tuple(figure for figure in FIGURES.values() if figure.better)
@@ -54,13 +54,15 @@ class PageData(Snapshot):
         known = self.axes or {axis.key for axis in METRICS}
         return f"valid_{key}" if f"valid_{key}" in known else key
 
-    def advice(self, limits: Limits | None = None) -> Recommendation:
-        """Return the recommendation within limits, those of the recipe in the place of missing ones, as `pick` does."""
-        release = self.release_within(limits or {})
-        chosen = self.candidates.get(release.name) if release is not None else None
-        if chosen is not None:
-            return Recommendation(chosen.point, " ".join(self.headline))
-        return self.recommended(limits)
+    @property
+    def first(self) -> Candidate | None:
+        """What the page opens with: the settings of the released model or, without one, the recommendation."""
+        point = self.release or self.recommended().point
+        return None if point is None else self.candidates.get(point.name)
+
+    def figures(self, candidate: Candidate) -> SelectionFigures:
+        """Return the figures that limits are on. Means over new seeds replace the sweep's, as in the recommendation."""
+        return SelectionFigures(candidate.metrics, self.again.get(candidate.key))
 
 
 def is_number(value: Any) -> TypeGuard[float]:
@@ -111,29 +113,36 @@ def cost_key(axes: dict[str, Figure]) -> str:
     return "gpu_seconds" if "gpu_seconds" in axes else "worker_seconds"
 
 
-def bounds(axis: Figure, found: list[Candidate]) -> tuple[float, float, float]:
-    """Return the ends of a slider, rounded outwards, and its step; in log10 for a logarithmic axis."""
+def slider_at(axis: Figure, most: float) -> float:
+    """Return the position of a slider for a limit."""
+    return math.log10(most) if axis.log else most
+
+
+def bounds(axis: Figure, found: list[Candidate], own: float | None = None) -> tuple[float, float, float]:
+    """Return the ends of a slider, rounded outwards, and its step; in log10 for a logarithmic axis.
+
+    Args:
+        own: the recipe's limit. It lies below the upper end, which is no limit.
+    """
     values = [float(c.value(axis.key)) for c in found if is_number(c.value(axis.key))] or [1.0]
     values = [math.log10(v) for v in values] if axis.log else values
     low, high = min(values), max(values)
     step = 10.0 ** math.floor(math.log10(max(high - low, 1e-3) / 20))
     step = min(step, 0.001)  # as fine as `text`
+    if own is not None:
+        low, high = min(low, slider_at(axis, own)), max(high, slider_at(axis, own) + step)
     digits = max(0, -round(math.log10(step)))
     low, high = math.floor(low / step) * step, math.ceil(high / step) * step
     return round(low, digits), round(max(high, low + step), digits), step
 
 
-def limit_at(axis: Figure, position: float) -> float:
-    """Return the limit at a slider's position, with as many digits as `text` shows of an ε."""
+def limit_at(axis: Figure, position: float, step: float, own: float | None = None) -> float:
+    """Return the limit at a slider's position: with as many digits as `text` shows of an ε, or the recipe's `own`."""
+    if own is not None and abs(position - slider_at(axis, own)) < step:
+        return own
     return float(f"{10.0**position:.3g}") if axis.log else position
 
 
 def within(snapshot: PageData, candidate: Candidate, limits: Limits) -> bool:
-    """Return True if a candidate is within all limits. An unmeasured metric counts as over its limit.
-
-    Means over new seeds replace the sweep's figures, as in the recommendation.
-    """
-    if not limits:
-        return True
-    figures = candidate.metrics | snapshot.again.get(candidate.key, {})
-    return all(figures.get(name, math.inf) <= most for name, most in limits.items())
+    """Return True if a candidate is within all limits. An unmeasured metric counts as over its limit."""
+    return not limits or not over_limits(snapshot.figures(candidate), limits)

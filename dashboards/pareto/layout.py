@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from dash import dcc, html
 
+from dashboards.pareto.data import slider_at
 from sweeps.text.columns import HOLLOW
 from sweeps.text.figures import FIGURES, MARK, WORTH
 
@@ -46,14 +46,9 @@ def _chart(name: str) -> html.Div:
     return _div(f"{name}-chart", dcc.Graph(id=name, config=_GRAPH))
 
 
-def slider_at(key: str, most: float) -> float:
-    """Return the position of a slider for a limit."""
-    return math.log10(most) if FIGURES[key].log else most
-
-
 def _slider(key: str, most: float | None) -> dcc.Input:
     """Return a slider at a recipe's limit or, without one, at its end. A callback sets its range."""
-    at = 1.0 if most is None else slider_at(key, most)
+    at = 1.0 if most is None else slider_at(FIGURES[key], most)
     # No `debounce`: with it Dash sets a text selection, which a slider does not have.
     return dcc.Input(id=f"limit-{key}", type="range", min=at - 1, max=at + (most is not None), step="any", value=at)
 

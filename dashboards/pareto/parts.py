@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,7 +12,8 @@ from dashboards.pareto.layout import aria, figures_row, figures_table
 from dashboards.pareto.scatter import references
 from sweeps.config.parts import metric_of
 from sweeps.results.confirmed import seeds_words
-from sweeps.results.front import Candidate
+from sweeps.results.front import Candidate, over_limits
+from sweeps.store.records import Point
 from sweeps.text.columns import HOLLOW, HOLLOW_WORDS, TPR
 from sweeps.text.figures import (
     FIGURES,
@@ -26,7 +26,7 @@ from sweeps.text.figures import (
     read_text,
     shadow_words,
 )
-from trainables.records.pareto import difference
+from trainables.records.pareto import SelectionFigures, difference
 
 ROWS = 25
 """The number of the table's rows that are shown at once."""
@@ -49,9 +49,11 @@ def state_line(snapshot: PageData) -> str:
     )
 
 
-def released(snapshot: PageData) -> list[Any]:
-    """Return the headline as elements, the released model in bold."""
+def released(snapshot: PageData, release: Point, limits: Limits) -> list[Any]:
+    """Return the headline as elements, the released model in bold, and the limits that it is over."""
     first, *others = snapshot.headline
+    if over := _over(snapshot, release.selection_figures, limits):
+        others = [f"It is outside the limits: {over}.", *others]
     return [html.Strong(first), *(part for line in others for part in (html.Br(), line))]
 
 
@@ -77,13 +79,17 @@ def objectives_line(snapshot: PageData) -> str:
 
 def outside_line(snapshot: PageData, candidate: Candidate, limits: Limits) -> str:
     """Return a sentence on the limits that exclude a candidate; "" if none does."""
-    figures = candidate.metrics | snapshot.again.get(candidate.key, {})
-    over = [
-        f"{axis.label} {axis.text(figures.get(axis.key, math.nan))} (limit: {axis.text(most)})"
-        for axis, most in ((snapshot.axis(name), most) for name, most in limits.items())
-        if not figures.get(axis.key, math.inf) <= most
-    ]
-    return f"{candidate.name} is outside the limits: {enumerated(over)}." if over else ""
+    over = _over(snapshot, snapshot.figures(candidate), limits)
+    return f"{candidate.name} is outside the limits: {over}." if over else ""
+
+
+def _over(snapshot: PageData, figures: SelectionFigures, limits: Limits) -> str:
+    """Return the figures that are over their limits, with these; "" if none is."""
+    words = []
+    for name in over_limits(figures, limits):
+        axis = snapshot.axis(snapshot.chosen_by(name))
+        words.append(f"{axis.label} {axis.text(figures.get(name))} (limit: {axis.text(limits[name])})")
+    return enumerated(words)
 
 
 def lines_line(snapshot: PageData, x: Figure, y: Figure) -> str:

@@ -46,8 +46,8 @@ def selection(app: Dash, source: Source, mlflow: str | None, tracking_uri: str |
         prevent_initial_call="initial_duplicate",
     )
     def follow(_: str | None, selected: str | None, before: str | None) -> Any:
-        point = source.read()[1].advice().point
-        now = point.name if point else None
+        first = source.read()[1].first
+        now = first.key if first else None
         return (now if selected in (None, before) and selected != now else no_update), now
 
     @app.callback(
@@ -62,8 +62,7 @@ def selection(app: Dash, source: Source, mlflow: str | None, tracking_uri: str |
         candidate = found.candidates.get(selected or "")
         if candidate is None:
             hint = "Choose a point in a chart or a row of the table to see its settings, figures and guarantee here."
-            advice = found.advice()
-            hint = hint if advice.point else f"{advice.why} {hint}"
+            hint = hint if found.first else f"{found.recommended().why} {hint}"
             return "Nothing selected", hint, True
         url = source.run_page(mlflow, candidate.point.run_id, tracking_uri) if mlflow else None
         return candidate.name, parts.details(found, candidate, url), False

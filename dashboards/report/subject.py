@@ -92,9 +92,8 @@ def subject_of(found: Snapshot, served: Sequence[Served]) -> Subject:
         if last.served is not None:
             return replace(last, kind="Served" if champions else "Registered")
         return last
-    if found.release is not None:
-        return _of_point(found, "Released", found.release)
     kind = "Recommended" if found.recommended().point else "Not recommended, but shown"
+    kind = "Released" if found.release is not None else kind
     return _of_point(found, kind, found.choose()[0])
 
 

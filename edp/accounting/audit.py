@@ -6,13 +6,9 @@ abstains on the others; v guesses are right. The bound holds for every attacker 
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 from scipy.special import expit
 from scipy.stats import binom
-
-from edp.accounting.composition import Composition
 
 # Far above every bound: 1e5 canaries, all guessed right, give 10.4.
 _MAX_EPSILON = 100.0
@@ -52,11 +48,6 @@ def audited_epsilon(m: int, r: int, v: int, delta: float, confidence: float = 0.
         else:
             possible = middle
     return ruled_out
-
-
-def with_noise(c: Composition, factor: float) -> Composition:
-    """Return `c` with all noise multiplied by `factor`."""
-    return Composition(c.mu / factor, tuple(replace(s, z=s.z * factor) for s in c.sampled))
 
 
 def _check(m: int, r: int, v: int, delta: float, confidence: float) -> None:

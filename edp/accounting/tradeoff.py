@@ -10,11 +10,9 @@ concave. A Gaussian mechanism's is `Φ(Φ⁻¹(FPR) + μ)`; with Poisson samples
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from operator import itemgetter
-from typing import Protocol
+from typing import Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -92,12 +90,12 @@ def attack_trade_off(c: Composition, delta: float) -> TradeOff:
     Args:
         delta: that of the reported ε; rates far below it are resolved poorly, with a TPR that is too large.
     """
-    return _of(c, delta, itemgetter(0))
+    return _of(c, delta, 0)
 
 
 def both_trade_offs(c: Composition, delta: float) -> tuple[TradeOff, TradeOff]:
     """Return the curve of `attack_trade_off`, and that of an attack that tells others from participants."""
-    return _of(c, delta, itemgetter(0)), _of(c, delta, itemgetter(1))
+    return _of(c, delta, 0), _of(c, delta, 1)
 
 
 def max_tpr(ledger: Ledger, fpr: float, delta: float) -> float:
@@ -131,12 +129,12 @@ def gaussian_mu(ledger: Ledger, delta: float) -> float:
     return min(float(mu), c.mu_if_always_drawn)
 
 
-def _of(c: Composition, delta: float, choose: Callable[[Pair], Losses]) -> TradeOff:
+def _of(c: Composition, delta: float, which: Literal[0, 1]) -> TradeOff:
     found = _losses(c, delta) if c.sampled and math.isfinite(c.mu_if_always_drawn) else None
     if found is None:
         return Gaussian(c.mu_if_always_drawn)
     pair, interval = found
-    return Curve.of(choose(pair), interval)
+    return Curve.of(pair[which], interval)
 
 
 @lru_cache(maxsize=4)  # callers ask for one run at several rates

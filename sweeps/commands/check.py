@@ -94,7 +94,7 @@ def _is_sweep(storage: Path, name: str) -> bool:
 def _of_sweep(storage: Path, name: str, point: str | None) -> tuple[str, SelectionFigures]:
     """Return a point of a sweep in words, and its figures."""
     sweep = Snapshot(named(storage, name))
-    chosen = (sweep.release or sweep.choose()[0]) if point is None else sweep.named(point)
+    chosen = sweep.choose()[0] if point is None else sweep.named(point)
     found = released_in_place_of(sweep, chosen)
     again = None if found == sweep.release else sweep.again.get(found.name)  # means on the proxy corpus
     return f"trial {found.name} of {name}", SelectionFigures(found.metrics, again)

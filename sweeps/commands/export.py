@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -13,7 +15,7 @@ from edp.spec import UserError
 from sweeps.commands.console import busy, out
 from sweeps.commands.options import PATH, RUNS, Storage, TrackingUri
 from sweeps.text.terminal import print_line
-from trainables.records.files import disk_full, one_line
+from trainables.records.files import disk_full, one_line, unfinished_folder
 
 
 def export_command(
@@ -36,26 +38,42 @@ def export_command(
     """Write a registered model as a folder that other programs read."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UserError(f"folder = {str(folder)!r}: it is there already; allowed: a new folder")
-    with busy("loading the model"), tempfile.TemporaryDirectory() as temporary:
+    with busy("loading the model"), tempfile.TemporaryDirectory() as temporary, _new_folder(folder) as written:
         from trainables.models.released import load_model
 
         released = load_model(model if Path(model).is_dir() else _downloaded(storage, model, tracking_uri, temporary))
-        try:
-            if format == "folder":
-                shutil.copytree(released.folder, folder, dirs_exist_ok=True)
-                lines = [f"wrote {folder}; open it with trainables.load_model"]
-            else:
-                from sweeps.registry.export import export_model
+        lines = [f"wrote {folder}; open it with trainables.load_model"]
+        if format != "folder":
+            from sweeps.registry.export import export_model
 
-                lines = export_model(released, folder, format)
-        except OSError as error:
-            shutil.rmtree(folder, ignore_errors=True)  # it was new, and half a model would block another try
-            if disk_full(error):
-                raise
-            why = error.strerror or "a file cannot be copied"
-            raise UserError(f"folder = {str(folder)!r}: {why}; allowed: a folder that can be written") from None
+            lines = export_model(released, written, format)
+        else:
+            try:
+                shutil.copytree(released.folder, written, dirs_exist_ok=True)
+            except shutil.Error as error:
+                if disk_full(error):
+                    raise
+                file, _, why = error.args[0][0]
+                raise UserError(f"model = {model!r}: {Path(file).name}: {why}; allowed: a whole model") from None
     for line in lines:
         print_line(out, line)
+
+
+@contextmanager
+def _new_folder(folder: Path) -> Iterator[Path]:
+    """Yield a new folder that gets the name of `folder` at the end, and is removed if the block raises."""
+    place = folder.resolve()
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        new = unfinished_folder(place.parent, f".{place.name}-")
+    except OSError as error:
+        why = error.strerror or "it cannot be made"
+        raise UserError(f"folder = {str(folder)!r}: {why}; allowed: a folder that can be written") from None
+    try:
+        yield new
+        new.replace(place)
+    finally:
+        shutil.rmtree(new, ignore_errors=True)
 
 
 def _downloaded(storage: Path, name: str, tracking_uri: str | None, to: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -247,13 +248,27 @@ def _show(sweep: Sweep, as_json: bool) -> None:
         print_line(out, next_steps(found))
 
 
+_TAKEN_S = 30
+"""Seconds in which a driver takes a request: it looks every second, but not while it starts Ray."""
+
+
 def stop_command(name: Name = None, storage: Storage = RUNS) -> None:
     """End a sweep after its running epochs, as Ctrl-C does; twice: at once."""
     sweep = named(storage, name, with_end=False)
     running = [folder for folder in (sweep.folder, storage / f"train-{sweep.name}-release") if is_held(folder)]
     if not running:
         raise UserError(f"name = {sweep.name!r} is not running; allowed: a sweep that runs")
-    (running[-1] / STOP).touch()
+    request, patience = running[-1] / STOP, time.monotonic() + _TAKEN_S
+    request.touch()
+    with busy("waiting for the sweep's driver"):  # so that a second request counts
+        while request.exists() and time.monotonic() < patience:
+            time.sleep(0.1)
+    if request.exists():
+        request.unlink(missing_ok=True)
+        raise UserError(
+            f"name = {sweep.name!r}: its driver has not taken the request in {_TAKEN_S} s; it may run in a thread of a "
+            "program, or hang; allowed: a sweep that a process of its own runs"
+        )
     print_line(out, f"{sweep.name} stops as by Ctrl-C, at once if asked again; what was stopped says how to go on")
 
 

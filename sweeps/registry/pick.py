@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -73,7 +73,7 @@ def pick_point(
         The point, the reason for it, and the registered version.
 
     Raises:
-        UserError: if no point fits, if a guarantee is required and missing, or as `keep`.
+        UserError: if no point or the released model does not fit, if a guarantee is required and missing, or as `keep`.
     """
     for name, value in limits.items():
         if not 0 <= value < math.inf:
@@ -82,8 +82,6 @@ def pick_point(
         raise UserError(f"point = {named!r}: limits choose a point, too; allowed: either a point or limits")
     if named is not None:
         point, why = found.named(named), "A person named it."
-    elif (release := found.release_within(limits)) is not None:
-        point, why = release, "It is the released model, chosen on the proxy corpus by the lowest SER."
     else:
         point, why = found.choose(limits)
     point = released_in_place_of(found, point)
@@ -127,7 +125,7 @@ def keep(
             f"name = {sweep.name!r}: {sweep.folder}, where picks are recorded, cannot be written; "
             "allowed: a sweep of yours, or a copy of it"
         )
-    text = _configuration(found, point, wanted)
+    text = _configuration(found, point, wanted, limits or {})
     _check_there(wanted, text)
     # All checks come before the first file is written, so that a refusal leaves nothing behind.
     if wanted.model_name is not None:
@@ -169,7 +167,7 @@ def keep(
     return model
 
 
-def _configuration(found: Snapshot, point: Point, wanted: Wanted) -> str:
+def _configuration(found: Snapshot, point: Point, wanted: Wanted, limits: Mapping[str, float]) -> str:
     """Return the text of the configuration's file."""
     sweep, metrics = found.sweep, point.metrics
     spec = configuration_of(found, point)
@@ -182,7 +180,7 @@ def _configuration(found: Snapshot, point: Point, wanted: Wanted) -> str:
         f"{heading_of(sweep.name, point.trial, point.epoch, point.run_id)}\n"
         f"{measured_on}{seen}test SER {FIGURES['ser'].cell(metrics)}, MIA AUC {deciding_cell(metrics, 'mia_auc')}.\n"
         f"{', '.join(epsilon_words(metrics))}, at δ = {metrics['delta']:g}.\n"
-        f"The configuration was {found.choice()}.\n"
+        f"The configuration was {found.choice(limits)}.\n"
         f"{''.join(f'{words[0].upper()}{words[1:]}.{chr(10)}' for words in filter(None, remarks))}"
         f"Train it again with: {train_line(file, storage=sweep.folder.parent, tracking_uri=uri)}"
     )

@@ -116,7 +116,7 @@ def check_point(found: Snapshot, point: Point, name: str) -> None:
     if found.plan is not None and point.recipe != found.plan.recipe:
         raise UserError(
             f"--register = {name!r}: trial {point.name} is a model of {found.recipe.corpus.name}, on which the sweep "
-            f"only chooses; allowed: the released model (without a point or limits), or edp-sweep train --register"
+            f"only chooses; allowed: the released model (without a point), or edp-sweep train --register"
         )
     if point.run_id is None:
         raise UserError(f"--register = {name!r}: trial {point.name} has no MLflow run; allowed: a tracked trial")

@@ -56,7 +56,7 @@ def pareto_front(
     return [point for _, point in sorted(front, key=lambda item: (item[0], item[1].trial, item[1].epoch))]
 
 
-def over_limits(figures: SelectionFigures, limits: Mapping[Limited, float]) -> list[Limited]:
+def over_limits(figures: SelectionFigures, limits: Mapping[Any, float]) -> list[str]:
     """Return the names of the limits that a model's figures are over; a figure that is missing is over its limit."""
     return [name for name, most in limits.items() if not figures.get(name, math.inf) <= most]
 

@@ -13,7 +13,7 @@ from edp.spec import UserError
 from sweeps.config.choice import chosen_in, chosen_on
 from sweeps.config.recipe import Recipe
 from sweeps.results.confirmed import comparable, means
-from sweeps.results.front import Candidate, candidates, pareto_front, points_of
+from sweeps.results.front import Candidate, candidates, over_limits, pareto_front, points_of
 from sweeps.results.recommendation import Recommendation, choosing_leakage, recommend
 from sweeps.store.journal import CONFIRM
 from sweeps.store.picks import Origin, final_trainings
@@ -70,13 +70,6 @@ class Snapshot:
     def release(self) -> Point | None:
         """The released model of a sweep that chooses on a proxy corpus; None if there is none."""
         return released(self.sweep, self.plan)
-
-    def release_within(self, limits: Mapping[str, float]) -> Point | None:
-        """Return the released model if it is within limits; else None."""
-        point = self.release
-        if point is None or any(point.selection_figures.get(k, math.inf) > most for k, most in limits.items()):
-            return None
-        return point
 
     @property
     def private_corpus(self) -> CorpusSpec:
@@ -160,13 +153,27 @@ class Snapshot:
         return {f"{name}": most for name, most in self.recipe.search.limits.items()} | dict(limits or {})
 
     def choose(self, limits: Mapping[str, float] | None = None) -> tuple[Point, str]:
-        """Return the recommended point within limits (metric name to largest value) and the reason.
+        """Return the released model or, without one, the recommended point within limits, and the reason.
+
+        A release is accepted or refused. Another configuration in its place would be a choice by its private figures,
+        which have no noise. The recipe's limits are of its trials, on the proxy corpus.
 
         If no point has a guarantee, apply the rule without that condition; the reason says so.
+
+        Args:
+            limits: the largest value by metric.
 
         Raises:
             UserError: if no point fits, with the front's best value for each limit.
         """
+        if (release := self.release) is not None:
+            own, most = release.selection_figures, dict(limits or {})
+            if over := over_limits(own, most):
+                fits = ", ".join(f"{name} <= {most[name]:g} (its own: {own.get(name):.4g})" for name in over)
+                raise UserError(
+                    f"the released model does not fit {fits}; allowed: wider limits, or a point that a person names"
+                )
+            return release, "It is the released model, chosen on the proxy corpus by the lowest SER."
         if not self.pareto:
             raise UserError(
                 "the sweep has no complete trial, so there is nothing to pick; allowed: a sweep with a front"
@@ -270,10 +277,10 @@ class Snapshot:
         """Return what chooses among the trials, and whether an ε covers that.
 
         Args:
-            limits: names of metrics with a limit.
+            limits: names of metrics with a limit, besides the recipe's.
         """
         search, corpus = self.recipe.search, self.recipe.corpus.name
-        chosen = chosen_on(corpus) if self.plan is not None else chosen_in(search, limits)
+        chosen = chosen_on(corpus) if self.plan is not None else chosen_in(search, {*search.limits, *limits})
         return f"{chosen}; the search began at points of {search.points_from}" if search.points_from else chosen
 
 

@@ -10,7 +10,6 @@ import pandas as pd
 from edp.spec import UserError
 from sweeps.results.confirmed import SEEDS
 from sweeps.results.cost import trial_cost
-from sweeps.results.headline import released_in_place_of
 from sweeps.results.snapshot import Snapshot
 from sweeps.store import sweep as store
 from sweeps.store.records import Point, TrialRecord
@@ -34,19 +33,19 @@ class Sweep(store.Sweep):
     ) -> Point:
         """Return the point that `edp-sweep pick` takes: the recommended one within the limits.
 
-        It is the released model, if there is one within the limits. If no point has a guarantee, it is the one that the
+        It is the released model, if there is one. If no point has a guarantee, it is the one that the
         rule chooses without that condition.
 
         Raises:
-            UserError: for a limit that is no number of at least 0, or if no point is within the limits.
+            UserError: for a limit that is no number of at least 0, or if no point, or not the released one, is within
+                the limits.
         """
         given = {"epsilon": max_epsilon, "ser": max_ser, "mia_auc": max_mia_auc}
         limits = {name: most for name, most in given.items() if most is not None}
         for name, most in limits.items():
             if not isinstance(most, int | float) or not most >= 0:
                 raise UserError(f"max_{name} = {most!r}: allowed: a number of at least 0")
-        found = Snapshot(self)
-        return found.release_within(limits) or released_in_place_of(found, found.choose(limits)[0])
+        return Snapshot(self).choose(limits)[0]
 
     @property
     def release(self) -> Point | None:

@@ -16,7 +16,7 @@ from typing import Any
 from platformdirs import user_log_path
 
 from sweeps.text.secrets import redacted
-from trainables.records.files import cause_of
+from trainables.records.files import cause_of, text_of
 
 _LOG = "errors.log"
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
@@ -25,10 +25,7 @@ _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 def unexpected(error: BaseException) -> str:
     """Write the traceback of `error` to the log. Return the line that says what happened and how to report it."""
     cause = cause_of(error)
-    try:
-        line = str(cause).strip().partition("\n")[0]
-    except Exception:  # of another package, which may fail in any way
-        line = ""
+    line = text_of(cause).strip().partition("\n")[0]
     what = " ".join(f"{type(cause).__name__}: {line[:200]}".split())
     place = _append("".join(traceback.format_exception(error)))
     return (

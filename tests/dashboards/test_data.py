@@ -53,7 +53,7 @@ def test_every_complete_trial_is_a_candidate_and_the_front_comes_first(source: S
 @pytest.mark.slow
 def test_a_limit_keeps_exactly_what_does_not_exceed_it(source: Source) -> None:
     found = snapshot(source.sweep)
-    sers = sorted(c.metrics["ser"] for c in found.candidates.values())
+    sers = sorted(c.point.selection_figures["ser"] for c in found.candidates.values())
     kept = [c for c in found.candidates.values() if within(found, c, {"ser": sers[9]})]
     assert len(kept) == 10
     front = sum(c.on_front for c in kept)
@@ -79,7 +79,7 @@ def test_an_infinite_epsilon_is_a_candidate_that_no_limit_lets_through(source: S
 def test_the_scatter_tells_the_groups_apart_by_their_marks(source: Source) -> None:
     found = snapshot(source.sweep)
     axes = found.axes
-    limit = {"ser": sorted(c.metrics["ser"] for c in found.candidates.values())[14]}
+    limit = {"ser": sorted(c.point.selection_figures["ser"] for c in found.candidates.values())[14]}
     figure = scatter(found, limit, axes["ser"], axes["mia_auc"], axes["epsilon"])
     marks = {trace.get("name"): trace for trace in figure["data"]}
     inside = {c.key for c in found.candidates.values() if within(found, c, limit)}

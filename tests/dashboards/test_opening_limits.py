@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from tests.support.browser import Served, settled
+from dashboards.pareto.source import Source
+from tests.support.browser import served, settled
 from tests.support.synthetic import sweep_of
 
 
@@ -13,11 +14,10 @@ def test_the_sliders_open_at_the_recipes_limits(chromium: Any, tmp_path: Path) -
     sweep = sweep_of(tmp_path / "runs", "limited", 12, tracked=False)
     sers = sorted(point.selection_figures["ser"] for trial in sweep.trials() for point in trial.points)
     most = sers[len(sers) // 2]
-    sweep_of(tmp_path / "limited", "limited", 12, f"search.limits={{ser: {most}, mia_tpr_at_1pct_fpr: 0.9}}")
-    served = Served("limited", tmp_path / "limited", tmp_path)
-    try:
+    sweep = sweep_of(tmp_path / "limited", "limited", 12, f"search.limits={{ser: {most}, mia_tpr_at_1pct_fpr: 0.9}}")
+    with served(Source(sweep), tmp_path) as url:
         page = chromium.new_page()
-        page.goto(served.page)
+        page.goto(url)
         page.wait_for_selector("button.row")
         left = sum(ser <= most for ser in sers)
         settled(page, "#remain", f"{left} of {len(sers)} remain")
@@ -25,19 +25,29 @@ def test_the_sliders_open_at_the_recipes_limits(chromium: Any, tmp_path: Path) -
         assert page.inner_text("label[for=limit-mia_tpr_at_1pct_fpr]") == "MIA TPR at 1 % FPR"
         page.click("#reset")
         settled(page, "#remain", f"{len(sers)} of {len(sers)} remain")
-    finally:
-        served.end()
 
 
 def test_a_limit_below_all_points_leaves_none_until_it_is_reset(chromium: Any, tmp_path: Path) -> None:
-    sweep_of(tmp_path / "limited", "limited", 12, "search.limits={ser: 1e-6}")
-    served = Served("limited", tmp_path / "limited", tmp_path)
-    try:
+    sweep = sweep_of(tmp_path / "limited", "limited", 12, "search.limits={ser: 1e-6}")
+    with served(Source(sweep), tmp_path) as url:
         page = chromium.new_page()
-        page.goto(served.page)
+        page.goto(url)
         settled(page, "#remain", "0 of 24 remain")
         assert page.inner_text("[id*=limit-text][id*=ser]").startswith("≤ 0")
+        settled(page, "#answer", "Nothing is recommended")
+        page.press("#limit-ser", "End")
+        settled(page, "#remain", "24 of 24 remain")
+        settled(page, "#answer", "Recommended: Trial")  # a slider replaces the recipe's limit
+        page.press("#limit-ser", "Home")
+        settled(page, "#remain", "0 of 24 remain")
         page.click("#reset")
         settled(page, "#remain", "24 of 24 remain")
-    finally:
-        served.end()
+
+
+def test_a_limit_above_all_points_stays_a_limit(chromium: Any, tmp_path: Path) -> None:
+    sweep = sweep_of(tmp_path / "limited", "limited", 12, "search.limits={ser: 1.5}")
+    with served(Source(sweep), tmp_path) as url:
+        page = chromium.new_page()
+        page.goto(url)
+        settled(page, "#remain", "24 of 24 remain")
+        settled(page, "[id*=limit-text][id*=ser]", "≤ 150")

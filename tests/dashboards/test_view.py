@@ -71,7 +71,7 @@ def test_an_ser_of_several_magnitudes_has_a_logarithmic_axis(sweep: Sweep) -> No
 def test_limits_that_exclude_the_selected_point_are_named(sweep: Sweep) -> None:
     found = of(sweep, point(0.5, epsilon=8.0), point(0.2, epsilon=300.0))
     one, other = found.candidates.values()
-    limits = {"valid_ser": 0.3, "epsilon": 100.0}
+    limits = {"ser": 0.3, "epsilon": 100.0}
     assert parts.outside_line(found, one, limits) == (
         f"{one.name} is outside the limits: SER (validation) 50.0% (limit: 30.0%)."
     )

@@ -41,7 +41,7 @@ _KNOWN: tuple[tuple[bytes, str, str], ...] = (
     (rb"\x1f\x8b", "packed with gzip", "the unpacked file, or JSON lines with a name that ends in .jsonl.gz"),
     (rb"BZh\d1AY&SY|\xfd7zXZ|\x28\xb5\x2f\xfd|7z\xbc\xaf|Rar!\x1a", "packed", _UNPACK),
     (
-        rb"Obj\x01|ORC[\x00-\x08\x0a-\x0c\x0e-\x1f\x80-\xff]|PARE(?![A-Za-z ])|\x89HDF|SQLite format 3\0",
+        rb"Obj\x01|ORC[\x00-\x08\x0a-\x0c\x0e-\x1f\x80-\xff]|PARE[\s\S]{2,3}\x00|\x89HDF|SQLite format 3\0",
         "a table of another kind",
         _TABLE,
     ),

@@ -161,7 +161,8 @@ def _object(text: str, path: Path, line: int) -> dict[str, Any]:
     except json.JSONDecodeError as error:
         raise problem(path, line, f"not JSON: {error.msg} at column {error.colno}") from None
     except (RecursionError, ValueError) as error:  # nested deep, a key twice, a number of thousands of digits
-        why = one_line(error) if "digits" not in str(error) else "a number of thousands of digits"  # Python's words
+        too_long = str(error).startswith("Exceeds the limit")
+        why = "a number of thousands of digits" if too_long else one_line(error)
         raise problem(path, line, f"not an utterance: {why}") from None
     if not isinstance(row, dict):
         raise problem(path, line, "not an object; needed: the keys tokens, tags, intent")

@@ -1,7 +1,7 @@
 """Word vectors that are a public function of a word's string: fastText, never trained on the private corpus.
 
-A word that the public corpus lacks has a vector from its character n-grams or else from a hash of its string. So a
-table of vectors for the words of a private corpus reveals no more than the words themselves.
+A word that the public corpus lacks has a vector from its character n-grams. So a table of vectors for the words of a
+private corpus reveals no more than the words themselves.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _WHITENING_FLOOR = 0.1  # a share of the mean deviation: directions with little 
 
 
 class WordVectors:
-    """Vectors of fastText for any string, whitened and scaled to the same length.
+    """Vectors of fastText for any word, whitened and scaled to the same length.
 
     Args:
         words: the public vocabulary, most frequent first.

@@ -15,7 +15,7 @@ from typing import Any
 import safetensors.torch
 import torch
 import yaml
-from pydantic import BaseModel, TypeAdapter
+from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from edp.spec import UserError
 from trainables.config import BERTSpec, ModelSpec
@@ -66,9 +66,17 @@ class ReleasedModel:
     """A model in a folder. Blanks, tabs and ends of lines separate tokens, as in the corpora."""
 
     def __init__(self, folder: Path) -> None:
-        config = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
-        self.folder, self.labels = folder, Labels.from_dict(config["labels"])
-        self.spec: Any = TypeAdapter(ModelSpec).validate_python(config["model"])
+        with reading(folder / CONFIG):
+            config = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
+            self.folder, self.labels, settings = folder, Labels.from_dict(config["labels"]), config["model"]
+        try:
+            self.spec: Any = TypeAdapter(ModelSpec).validate_python(settings)
+        except ValidationError as error:
+            first = error.errors()[0]
+            raise UserError(
+                f"model = {str(folder)!r}: {'.'.join(map(str, first['loc']))} = {first['input']!r}: {first['msg']}; "
+                "allowed: a model of this version"
+            ) from None
         self.model = _empty(self.spec, self.labels, folder, config.get("encoder"))
         safetensors.torch.load_model(self.model, folder / WEIGHTS)
         if not all(parameter.isfinite().all() for parameter in self.model.parameters()):
@@ -129,10 +137,8 @@ def load_model(folder: Path | str) -> ReleasedModel:
     for one in (given, given / "artifacts" / "bundle"):
         if (one / WEIGHTS).is_file() and (one / CONFIG).is_file():
             with reading(one / CONFIG):
-                config = json.loads((one / CONFIG).read_text(encoding="utf-8"))
-                if ours := config.get("library_name") == "edp-sweeps":
-                    TypeAdapter(ModelSpec).validate_python(config["model"])  # one line for a model of another version
-            if ours:
+                library = json.loads((one / CONFIG).read_text(encoding="utf-8")).get("library_name")
+            if library == "edp-sweeps":
                 return ReleasedModel(one)
     raise UserError(
         f"model = {str(given)!r}: no {WEIGHTS} and {CONFIG} of ours there; allowed: the folder of a released model"

@@ -197,11 +197,18 @@ def disk_full(error: BaseException) -> str | None:
         if isinstance(seen, OSError) and seen.errno in _FULL:
             where = f" ({seen.filename})" if seen.filename else ""
             return f"the disk is full: {seen.strerror}{where}"
-        text = str(seen).lower()
-        if found := _FULL_TEXTS.search(text):
+        if found := _FULL_TEXTS.search(text_of(seen).lower()):
             return f"the disk is full: {found[0]}"
         seen = seen.__cause__ or seen.__context__
     return None
+
+
+def text_of(error: BaseException) -> str:
+    """Return the text of an error; "" where that of another package fails to make one."""
+    try:
+        return str(error)
+    except Exception:
+        return ""
 
 
 _OWNER, _GROUP = 0o077, 0o007

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -56,8 +57,12 @@ def run(
 
 
 def _plain(value: Any) -> Any:
-    """Return a value of NumPy as one of Python, and any other, such as a path, as text."""
-    return value.item() if hasattr(value, "item") else str(value)
+    """Return a value or an array of NumPy as one of Python, and a path as text."""
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    if not hasattr(value, "tolist"):
+        raise UserError(f"settings: {value!r} is a {type(value).__name__}; allowed: numbers, text, lists, mappings")
+    return value.tolist()
 
 
 def resume(

@@ -199,7 +199,7 @@ def test_front_pick_page_and_report_say_the_same_of_the_same_point(
     write_report(sweep, tmp_path / "report.html")
     report = in_words((tmp_path / "report.html").read_text())
 
-    for place in (front, pick, page.advice().why, report, document["why"]):
+    for place in (front, pick, page.recommended().why, report, document["why"]):
         assert advice.why in place
     figures = said.partition(": ")[2]
     for place in (pick, picked.read_text(), details, report):
