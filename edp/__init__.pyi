@@ -18,9 +18,6 @@ from .accounting.epsilon import (
 from .accounting.selection import (
     composed_epsilon as composed_epsilon,
 )
-from .accounting.selection import (
-    random_stopping_epsilon as random_stopping_epsilon,
-)
 from .alpha import (
     gradient_layer_norms as gradient_layer_norms,
 )

@@ -54,18 +54,6 @@ def quick_rdp_epsilon(c: Composition, delta: float) -> float:
     return _epsilon(c, delta, _WHOLE, _divergence_of_whole_orders)
 
 
-def event_of(c: Composition) -> dp_event.DpEvent:
-    """Return the composition as an event of dp_accounting."""
-    c = c.of_single_units()
-    events: list[dp_event.DpEvent] = [
-        dp_event.SelfComposedDpEvent(dp_event.PoissonSampledDpEvent(s.rate, dp_event.GaussianDpEvent(s.z)), s.steps)
-        for s in c.sampled
-    ]
-    if c.mu > 0:
-        events.append(dp_event.GaussianDpEvent(1 / c.mu))
-    return dp_event.ComposedDpEvent(events)
-
-
 def _epsilon(c: Composition, delta: float, orders: Array, of_one_step: Callable[[float, float], Array]) -> float:
     c = c.of_single_units()
     divergence = orders * (c.mu**2 / 2)

@@ -20,7 +20,6 @@ from scipy.special import ndtr, ndtri
 
 from edp.accounting.composition import Composition, composition_of
 from edp.accounting.epsilon import quick_epsilon
-from edp.accounting.gaussian import gaussian_delta
 from edp.accounting.pld import Losses, Pair, pld_losses
 from edp.ledger import Ledger
 
@@ -36,9 +35,6 @@ class TradeOff(Protocol):
     def max_tpr(self, fpr: float) -> float:
         """Return the largest TPR at `fpr` (0..1)."""
 
-    def delta(self, epsilon: float) -> float:
-        """Return the largest `TPR - e^ε·FPR`: δ at ε >= 0, the dual of the curve (Dong, Roth and Su 2022)."""
-
 
 @dataclass(frozen=True)
 class Gaussian:
@@ -49,10 +45,6 @@ class Gaussian:
     def max_tpr(self, fpr: float) -> float:
         """Return Φ(Φ⁻¹(FPR) + μ): Dong, Roth and Su (2022), equation 6."""
         return float(ndtr(ndtri(fpr) + self.mu)) if math.isfinite(self.mu) else 1.0
-
-    def delta(self, epsilon: float) -> float:
-        """Return δ at `epsilon` in closed form: Balle and Wang (2018), Theorem 8."""
-        return float(gaussian_delta(epsilon, np.array(self.mu))) if self.mu > 0 else 0.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,10 +57,6 @@ class Curve:
     def max_tpr(self, fpr: float) -> float:
         """Interpolate between the points."""
         return float(np.interp(fpr, self.fpr, self.tpr))
-
-    def delta(self, epsilon: float) -> float:
-        """Return the largest difference at a point, which no place between two points exceeds."""
-        return float((self.tpr - math.exp(epsilon) * self.fpr).max())
 
     @classmethod
     def of(cls, losses: Losses, interval: float) -> Curve:

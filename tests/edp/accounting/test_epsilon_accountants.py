@@ -6,17 +6,18 @@ from abc import ABC, abstractmethod
 
 import numpy as np
 import pytest
+from dp_accounting import dp_event
 from dp_accounting.pld import PLDAccountant
 from dp_accounting.rdp import RdpAccountant
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import norm
 
-from edp.accounting.composition import compose, sampled, unsampled
+from edp.accounting.composition import Composition, compose, sampled, unsampled
 from edp.accounting.epsilon import epsilon_of
 from edp.accounting.gaussian import gaussian_epsilon, participation_epsilon
 from edp.accounting.pld import pld_epsilon, pld_epsilon_at
-from edp.accounting.rdp import ORDERS, event_of, quick_rdp_epsilon, rdp_epsilon
+from edp.accounting.rdp import ORDERS, quick_rdp_epsilon, rdp_epsilon
 
 DELTA = 1e-5
 # Rounding, relative, that is forgiven when two ways to the same figure are compared.
@@ -137,6 +138,18 @@ class TestLeastOfAll(Conformance):
 
 
 @pytest.mark.slow
+def event_of(c: Composition) -> dp_event.DpEvent:
+    """Return the composition as an event of dp_accounting."""
+    c = c.of_single_units()
+    events: list[dp_event.DpEvent] = [
+        dp_event.SelfComposedDpEvent(dp_event.PoissonSampledDpEvent(s.rate, dp_event.GaussianDpEvent(s.z)), s.steps)
+        for s in c.sampled
+    ]
+    if c.mu > 0:
+        events.append(dp_event.GaussianDpEvent(1 / c.mu))
+    return dp_event.ComposedDpEvent(events)
+
+
 @pytest.mark.parametrize(
     "c",
     [
