@@ -19,7 +19,7 @@ from markupsafe import Markup
 from mlflow.exceptions import MlflowException
 from typing_extensions import TypedDict  # pydantic reads it before Python 3.12
 
-from dashboards.report.chosen import attacks_of, roc_svg, survived
+from dashboards.report.chosen import attacks_of, survived
 from dashboards.report.questions import questions
 from dashboards.report.subject import Served, Subject, advice_on, served_models, subject_of
 from edp.ledger import Ledger
@@ -31,7 +31,7 @@ from sweeps.results.account import accounts
 from sweeps.results.confirmed import seeds_words
 from sweeps.results.cost import known
 from sweeps.results.front import tie_lines
-from sweeps.results.front_figure import front_svg
+from sweeps.results.front_figure import front_svg, roc_svg
 from sweeps.results.headline import headline
 from sweeps.results.recommendation import leakage_of
 from sweeps.results.snapshot import Snapshot
