@@ -1,4 +1,4 @@
-"""Progress for people: bars and a live table in a terminal, plain lines elsewhere.
+"""Progress for people: a live table in a terminal, plain lines elsewhere.
 
 It is printed to standard error, so that standard output holds only the result.
 """
@@ -8,14 +8,13 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console, ConsoleDimensions, RenderableType
 from rich.live import Live
-from rich.progress import track
 from rich.segment import SegmentLines
 from rich.spinner import Spinner
 from rich.table import Table
@@ -31,9 +30,6 @@ if TYPE_CHECKING:  # Optuna takes half a second to import
 
     Callback = Callable[[Study, FrozenTrial], object]
 
-
-PATIENCE_S = 10.0
-"""Seconds until the first line about long work. The next line comes after twice the time, and so on."""
 
 _SHOWN = 18
 """Rows of the live table, which shows the newest trials."""
@@ -53,36 +49,6 @@ class _Row:
     metrics: dict[str, float] = field(default_factory=dict)
     reason: str = ""
     started: float = field(default_factory=time.monotonic)
-
-
-Item = TypeVar("Item")
-
-
-def shown(
-    items: Iterable[Item], what: str, total: int, console: Console, patience_s: float = PATIENCE_S
-) -> Iterator[Item]:
-    """Yield `items`, and show how many are done: as a bar in a terminal, else as a line from time to time.
-
-    Args:
-        what: the work's name.
-        total: number of items.
-    """
-    if console.is_terminal:
-        yield from track(items, what, total, console=console, transient=True)
-        return
-    began, next_line = time.monotonic(), patience_s
-    for done, item in enumerate(items):
-        passed = time.monotonic() - began
-        if done and passed >= next_line:
-            next_line = 2 * passed
-            left = passed / done * (total - done)
-            print_line(console, f"{what}: {done:,} of {total:,}, about {left:.0f} s to go")
-        yield item
-
-
-def shown_each(what: str, console: Console) -> Callable[[Sequence[Item]], Iterable[Item]]:
-    """Return `shown` as a function of the items alone."""
-    return lambda items: shown(items, what, len(items), console)
 
 
 class Progress:
