@@ -21,6 +21,7 @@ from sweeps.engine.progress import Progress
 from sweeps.results.front import pareto_front
 from sweeps.results.front_figure import roc_svg
 from sweeps.results.recommendation import picked_spec
+from sweeps.results.snapshot import Snapshot
 from sweeps.store.prepared import Prepared, locate
 from sweeps.store.records import Point
 from sweeps.store.storage import Place, default_tracking_uri
@@ -293,25 +294,15 @@ def find_target(run: str, storage: Path, tracking_uri: str | None) -> Target:
 
 
 def _of_sweep(sweep: Sweep, which: str, tracking_uri: str | None) -> Target:
+    if which != "baseline":
+        return of_point(sweep, Snapshot(sweep).named(which), tracking_uri)
     record, recipe = sweep.record, sweep.recipe
-    if which == "baseline":
-        if record.baseline is None:
-            raise UserError(
-                f"run = {sweep.name}/baseline: its SGD baseline is not trained yet; allowed: after it has been trained"
-            )
-        folder, spec, run_id = sweep.folder / "baseline", recipe.baseline(), record.baseline["run_id"]
-    else:
-        ended = [trial for trial in sweep.trials() if trial.state in ("complete", "stopped")]
-        points = {point.name: point for trial in ended for point in trial.points}
-        spelled_out = {f"{trial.number}@{trial.points[-1].epoch}": trial.points[-1] for trial in ended}
-        if which not in points | spelled_out:
-            raise UserError(
-                f"run = {sweep.name}/{which}: there is no model of this name; "
-                f"allowed: {', '.join(['baseline', *points])}"
-            )
-        return of_point(sweep, (spelled_out | points)[which], tracking_uri)
-    uri = tracking_uri or record.tracking_uri
-    name = f"{sweep.name}/{which}"
+    if record.baseline is None:
+        raise UserError(
+            f"run = {sweep.name}/baseline: its SGD baseline is not trained yet; allowed: after it has been trained"
+        )
+    name, folder, spec = f"{sweep.name}/baseline", sweep.folder / "baseline", recipe.baseline()
+    run_id, uri = record.baseline["run_id"], tracking_uri or record.tracking_uri
     target = Target(name, folder, spec, sweep, run_id, uri, record.recipe, recipe.resources, spec.training.epochs)
     return _with_model(target)
 
