@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
-import matplotlib as mpl
 import numpy as np
-from matplotlib.figure import Figure
 from pydantic import TypeAdapter
 
 from sweeps.results.confirmed import DECIDE, next_training, over_seeds
-from sweeps.results.front_figure import STYLE, svg
 from sweeps.store.prepared import Prepared
 from sweeps.store.records import ConfirmedRun, Point
 from sweeps.text.figures import compared_words, deciding_figure, extraction_words, shadow_words
 from trainables.config import TrialSpec
-from trainables.measure.attacks import Evidence, colour_of, every_attack
+from trainables.measure.attacks import Evidence, every_attack
 from trainables.measure.attacks.roc import AttackResult, run_attacks
 from trainables.measure.attacks.shadow import PUBLIC_SHADOW, load_attack
 from trainables.records.files import read_json, reading
-
-_DASHES = ("-", "--", "-.", ":")
 
 
 def survived(point: Point, runs: list[ConfirmedRun]) -> str:
@@ -85,31 +79,3 @@ def _found(point: Point, prepared: Prepared | None, compared: str) -> tuple[list
         parts = [features[name] for name in ("members", "non_members")]
         evidence = Evidence(len(parts[0]), features_nf=np.concatenate(parts), shadow=attack)
         return run_attacks(evidence, [PUBLIC_SHADOW]), compared
-
-
-def logarithmic(curves: Sequence[AttackResult]) -> tuple[float, list[list[tuple[float, float]]]]:
-    """Return the left edge of logarithmic axes and each curve's points there.
-
-    Members found before the first false positive are drawn at the edge, since 0 has no logarithm.
-    """
-    least = 1 / (2 * max(curve.non_members for curve in curves))
-    return least, [[(max(f, least), t) for f, t in zip(curve.fpr, curve.tpr, strict=True) if t > 0] for curve in curves]
-
-
-def roc_svg(curves: Sequence[AttackResult]) -> str:
-    """Draw ROC curves on linear axes, and on logarithmic axes, which show the region of rare false positives."""
-    with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(7.0, 3.3), layout="constrained")
-        linear, rare = figure.subplots(1, 2)
-        least, above = logarithmic(curves)
-        for i, (curve, shown) in enumerate(zip(curves, above, strict=True)):
-            style = {"ls": _DASHES[i % len(_DASHES)], "lw": 1.4, "color": colour_of(curve.name)}
-            linear.plot(curve.fpr, curve.tpr, label=f"{curve.name} ({curve.auc:.3f})", **style)
-            rare.plot([f for f, _ in shown], [t for _, t in shown], drawstyle="steps-post", **style)
-        for axes in (linear, rare):
-            axes.plot([least, 1], [least, 1], color="#888", lw=0.8, ls=(0, (1, 2)), label="guessing (0.500)")
-            axes.set_xlabel("false positive rate")
-        linear.set_ylabel("true positive rate")
-        linear.legend(fontsize=8, loc="lower right", title="attack (AUC)", title_fontsize=8)
-        rare.set(xscale="log", yscale="log", xlim=(least, 1), ylim=(least, 1))
-        return svg(figure)

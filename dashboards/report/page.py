@@ -19,19 +19,20 @@ from markupsafe import Markup
 from mlflow.exceptions import MlflowException
 from typing_extensions import TypedDict  # pydantic reads it before Python 3.12
 
-from dashboards.report.chosen import attacks_of, roc_svg, survived
+from dashboards.report.chosen import attacks_of, survived
 from dashboards.report.questions import questions
 from dashboards.report.subject import Served, Subject, advice_on, served_models, subject_of
 from edp.ledger import Ledger
 from edp.spec import UserError
 from sweeps.config.loading import recipe_text
 from sweeps.config.recipe import Recipe
+from sweeps.registry.bundle import public_start
 from sweeps.registry.card import NEIGHBOURS, privacy_tags
 from sweeps.results.account import accounts
 from sweeps.results.confirmed import seeds_words
 from sweeps.results.cost import known
 from sweeps.results.front import tie_lines
-from sweeps.results.front_figure import front_svg
+from sweeps.results.front_figure import front_svg, roc_svg
 from sweeps.results.headline import headline
 from sweeps.results.recommendation import leakage_of
 from sweeps.results.snapshot import Snapshot
@@ -291,26 +292,12 @@ def _public(spec: TrialSpec, recipe: Recipe) -> list[str]:
     else:
         words = f"pretrained {model.pretrained}" if model.pretrained else f"a vocabulary from {model.vocabulary.name}"
     found = [words, f"the shadow model of the attack from {spec.shadow.corpus.name}"]
-    features = model.features if isinstance(model, BERTSpec) else None
-    if features is not None and features.public:
-        found.append(f"the moments for whitening states from {' and '.join(c.name for c in features.public)}")
-    found += _public_heads(spec)
+    if isinstance(model, BERTSpec):
+        if model.features is not None and model.features.public:
+            found.append(f"the moments for whitening states from {' and '.join(c.name for c in model.features.public)}")
+        found += [f"what {begin}: {words}" for begin, words in public_start(spec).items()]
     if recipe.search.proxy is not None:
         found.append(f"the proxy corpus of a plan that chooses in public: {recipe.search.proxy.name}")
-    return found
-
-
-def _public_heads(spec: TrialSpec) -> list[str]:
-    """Return the public data that the heads of a model learnt from before private data."""
-    model, schema = spec.model, spec.corpus.schema
-    if not isinstance(model, BERTSpec):
-        return []
-    found = ["scores of the labels' names"] if model.name_prior else []
-    of_samples = ["heads"] if model.schema_weight else []
-    of_samples += ["scores of slots by intent"] if model.slot_prior else []
-    if of_samples and schema is not None:
-        what = " and ".join(of_samples)
-        found.append(f"{what} from the samples of the schema {schema}, which whoever wrote them says are public")
     return found
 
 

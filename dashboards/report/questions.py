@@ -16,13 +16,7 @@ from jinja2 import Environment, StrictUndefined
 
 from sweeps.registry.card import NEIGHBOURS
 from sweeps.store.records import Point
-from sweeps.text.figures import (
-    NO_GUARANTEE,
-    ends_early,
-    epsilon_text,
-    noise_read_words,
-    number,
-)
+from sweeps.text.figures import NO_GUARANTEE, ends_early, epsilon_text, noise_read_words, number
 from trainables.config import TrialSpec
 
 

@@ -13,7 +13,7 @@ from edp.spec import UserError
 from sweeps.config.loading import load_config
 from sweeps.results.recommendation import largest_epsilon, picked_spec
 from sweeps.results.snapshot import Snapshot
-from sweeps.store.picks import Origin, Pick, Trained, read_picks, read_trained
+from sweeps.store.picks import RESULT, Origin, Pick, Trained, read_picks
 from sweeps.store.records import Point, known_ledger
 from sweeps.store.storage import train_line
 from sweeps.store.sweep import Sweep
@@ -22,6 +22,7 @@ from sweeps.tracking.run_tags import WEIGHTS
 from sweeps.tracking.tracker import Tracker
 from trainables.config import TrialSpec
 from trainables.records.epochs import read_curve
+from trainables.records.files import read_json_if_any
 
 
 @dataclass(frozen=True)
@@ -105,7 +106,7 @@ def _candidates(sweep: Snapshot) -> list[tuple[str, str | None, Subject]]:
         if (point := _picked(sweep, pick)) is not None:
             found.append((pick.at, pick.model, _of_point(sweep, "Picked", point, pick)))
     for folder, origin in sweep.final.items():
-        trained = read_trained(folder)
+        trained = read_json_if_any(folder / RESULT, Trained)
         if trained is None or (release is not None and folder == release.folder):
             continue
         try:

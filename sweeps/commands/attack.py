@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 import typer
@@ -10,18 +9,9 @@ from rich.table import Table
 
 from sweeps.commands.console import LIBRARIES, busy, err, out, print_json
 from sweeps.commands.options import RUNS, Json, Storage, TrackingUri
-from sweeps.text.figures import (
-    LABELS_PUBLIC,
-    compared_words,
-    epsilon_words,
-    extraction_words,
-    permitted_words,
-    tpr_text,
-    users_remark,
-)
+from sweeps.text.columns import ATTACK_HEADS, ATTACK_LEGEND, attack_rows
+from sweeps.text.figures import attack_lines
 from sweeps.text.terminal import figures_table, fitting, print_line
-
-_LIMITS = (("1pct_fpr", "TPR at FPR ≤ 1 %"), ("01pct_fpr", "at FPR ≤ 0.1 %"))
 
 
 def attack_command(
@@ -57,35 +47,14 @@ def attack_command(
 
 def show_attacks(document: dict[str, Any]) -> None:
     """Print the figures as a table, and the path of the page with the figures as plots."""
-    out.print(fitting(out, (_table(document, limits) for limits in (_LIMITS, _LIMITS[:1], ()))))
-    known = {name: value for name, value in document.items() if value is not None}
-    for line in (
-        compared_words(document),
-        extraction_words(document),
-        *([permitted_words(known)] if permitted_words(known) else []),
-        f"{', '.join(epsilon_words(known))}, at δ = {document['delta']:g}",
-        *users_remark(known),
-        *([LABELS_PUBLIC] if document.get("labels_taken_to_be_public") else []),
-        f"plots: {document['output']}/attacks.html",
-    ):
+    out.print(fitting(out, (_table(document, columns) for columns in (4, 3, 2))))
+    for line in (*attack_lines(document), f"plots: {document['output']}/attacks.html"):
         print_line(out, line)
 
 
-def _table(document: dict[str, Any], limits: Sequence[tuple[str, str]]) -> Table:
-    """Return a table with a row for each attack: its AUC, and its TPR at each of `limits`."""
-    caption = (
-        "*: the strongest attack. ± and brackets: 95 % intervals. 5 % at 0.9 %: TPR 5 % at a realised FPR of 0.9 %."
-    )
-    heads = ("attack", "AUC", *(words for _, words in limits))
-    table = figures_table(f"Attacks on {document['run']}", caption, heads)
+def _table(document: dict[str, Any], columns: int) -> Table:
+    table = figures_table(f"Attacks on {document['run']}", ATTACK_LEGEND, ATTACK_HEADS[:columns])
     table.columns[0].justify = "left"
-    for one in document["attacks"]:
-        name = f"{one['name']} *" if one["name"] == document["strongest"] else one["name"]
-        low, high = one["auc_ci"]
-        cells = [f"{one['auc']:.3f} ±{(high - low) / 2:.3f}"]
-        for limit, _ in limits:
-            low, high = one[f"tpr_at_{limit}_ci"]
-            found = tpr_text(one[f"tpr_at_{limit}"], one[f"realised_{limit}"])
-            cells.append(f"{found} ({100 * low:.1f} to {100 * high:.1f})")
-        table.add_row(name, *cells)
+    for row in attack_rows(document):
+        table.add_row(*row[:columns])
     return table

@@ -1,9 +1,4 @@
-"""`edp-sweep confirm`: train the front again with new seeds, to tell configurations from luck.
-
-Weights, data order, dropout and noise are drawn anew; the split stays, so the test utterances are the same. The means
-leave out the sweep's own figures: the front was chosen by those of the validation split, so they are too good on
-average.
-"""
+"""`edp-sweep confirm`: train the front again with new seeds, to tell configurations from luck."""
 
 from __future__ import annotations
 

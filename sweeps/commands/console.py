@@ -48,6 +48,8 @@ _open_streams()
 # Without markup and emoji, because names and paths may hold brackets or `:x:`.
 out = Console(file=sys.stdout, markup=False, emoji=False)
 err = Console(file=own_stderr(), markup=False, emoji=False)
+BAR: Any = {"console": err, "transient": True, "disable": not err.is_terminal}
+"""Options of `rich.progress.track` for a bar on standard error, in a terminal alone."""
 
 
 @contextmanager

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 from pydantic import ValidationError
+from rich.progress import track
 
 from edp.spec import UserError
-from sweeps.commands.console import busy, err, out, print_json
+from sweeps.commands.console import BAR, busy, err, out, print_json
 from sweeps.commands.options import FILE, PATH, Json
-from sweeps.engine.progress import shown
 from sweeps.text.errors import one_line, suggestion
 from sweeps.text.paths import as_path, is_printed, output
 from sweeps.text.terminal import print_line
@@ -91,7 +91,7 @@ def make(
     path = path or Path(f"{name}.jsonl")
     source = islice(corpora.stream(name, seed), utterances)
     with output(path) as file:
-        for one in shown(source, f"making {name}", utterances, err):
+        for one in track(source, f"making {name}", utterances, **BAR):
             file.write(_json_line(one))
     if not is_printed(path):
         print_line(out, f"wrote {utterances:,} utterances to {path}")

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 import typer
 from pydantic import ValidationError
 from rich import box
+from rich.progress import track
 from rich.table import Table
 
 from edp.accounting.composition import composition_of
@@ -15,12 +16,11 @@ from edp.accounting.epsilon import epsilon_curve
 from edp.ledger import Ledger, planned_ledger
 from edp.sampling import steps_at_rate
 from edp.spec import EDPSpec, UserError
-from sweeps.commands.console import LIBRARIES, busy, err, out, print_json
+from sweeps.commands.console import BAR, LIBRARIES, busy, err, out, print_json
 from sweeps.commands.options import Json, Set, Trials, with_trials
 from sweeps.config.choice import chosen_in
 from sweeps.config.loading import apply_overrides, load_recipe
 from sweeps.config.spending import price
-from sweeps.engine.progress import shown_each
 from sweeps.text.errors import one_line
 from sweeps.text.figures import (
     LABELS_PUBLIC,
@@ -208,7 +208,7 @@ def _document(ledger: Ledger, spec: EDPSpec, *, shown: Container[int] | None = N
             f"epochs = {levels}: with decay {spec.decay} and Poisson sampling each has a noise level of its own; "
             f"allowed: at most {MAX_LEVELS}, or --sampling shuffle, or --decay none"
         )
-    curve = epsilon_curve(ledger, spec.delta, wanted=shown, each=shown_each("pricing epochs", err))
+    curve = epsilon_curve(ledger, spec.delta, wanted=shown, each=lambda every: track(every, "pricing epochs", **BAR))
     _, epsilon, paper = curve[-1]
     return {
         "epsilon": epsilon,

@@ -25,11 +25,7 @@ from sweeps.commands.options import (
 )
 from sweeps.commands.options import Point as PointName
 from sweeps.store.storage import train_line
-from sweeps.text.figures import (
-    labels_field,
-    metrics_line,
-    params_text,
-)
+from sweeps.text.figures import labels_field, metrics_line, params_text
 from sweeps.text.paths import is_printed
 from sweeps.text.terminal import print_line
 

@@ -21,7 +21,6 @@ _UNIX_SOCKET = 107
 """Largest number of bytes in the path of a Unix socket."""
 _BELOW_TMPDIR = len("/ray/session_2026-01-01_00-00-00_000000_1234567/sockets/plasma_store")
 _SHORT = "/tmp"
-_VERSIONS = re.compile(r"Ray: (\S+)\s+Python: (\S+)")
 
 
 def ray_address() -> str:
@@ -103,17 +102,6 @@ def no_cluster(address: str, why: str = "") -> UserError:
     return UserError(
         f"RAY_ADDRESS = {redacted(address)!r}: no cluster answers there{f' ({why})' if why else ''}; "
         "unset it to start Ray on this machine"
-    )
-
-
-def other_version(address: str, error: str) -> UserError | None:
-    """Return the error for a cluster of another Ray or Python, which Ray's `error` says; None for another error."""
-    versions = _VERSIONS.findall(error) if "Version mismatch" in error else []
-    if len(versions) != 2:
-        return None
-    there, here = (f"Ray {ray} on Python {python}" for ray, python in versions)
-    return UserError(
-        f"RAY_ADDRESS = {redacted(address)!r}: the cluster runs {there}, and this is {here}; allowed: the same versions"
     )
 
 

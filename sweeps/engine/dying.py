@@ -16,8 +16,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from types import FrameType
-from typing import Any, Literal, NoReturn
+from typing import Literal, NoReturn
 
 import ray
 from rich.console import Console
@@ -25,7 +24,7 @@ from rich.console import Console
 from sweeps.engine.watch import watched
 from sweeps.store.lock import STOP
 from sweeps.text.secrets import redacted
-from sweeps.text.signals import BY_CTRL_C, raise_terminated
+from sweeps.text.signals import BY_CTRL_C, handling, raise_terminated
 from trainables.workers.job_queue import StopSignal
 from trainables.workers.ray_internals import raylet_socket
 
@@ -167,7 +166,7 @@ def _ask(place: Place) -> Literal["here", "refused", "silent"]:
 @contextmanager
 def interruptible() -> Iterator[None]:
     """Raise KeyboardInterrupt on Ctrl-C, and Terminated on SIGTERM, while the block runs in the main thread."""
-    with _handling(signal.SIGINT, signal.default_int_handler), _handling(signal.SIGTERM, raise_terminated):
+    with handling(signal.SIGINT, signal.default_int_handler), handling(signal.SIGTERM, raise_terminated):
         yield
 
 
@@ -212,7 +211,7 @@ def stopping_jobs(
                     signal.pthread_kill(main, signal.SIGINT)
                 give_up()
 
-    with _arrivals() as arrivals, _handling(signal.SIGINT, interrupted):
+    with _arrivals() as arrivals, handling(signal.SIGINT, interrupted):
         # A thread, because a handler may have interrupted a call to Ray, or a line that is being printed, and because
         # Python calls it once for two signals that arrive within one call to a C library.
         thread = threading.Thread(target=listen, args=(arrivals,), name="ctrl-c", daemon=True)
@@ -242,19 +241,6 @@ def _arrivals() -> Iterator[socket.socket]:
             yield arrivals
         finally:
             signal.set_wakeup_fd(outer)
-
-
-@contextmanager
-def _handling(number: signal.Signals, handler: Callable[[int, FrameType | None], Any]) -> Iterator[None]:
-    """Handle a signal while the block runs. Do nothing outside of the main thread, where Python forbids it."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(number, handler)
-    try:
-        yield
-    finally:
-        signal.signal(number, before)
 
 
 @contextmanager

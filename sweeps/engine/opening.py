@@ -19,14 +19,7 @@ from sweeps.config.parts import ResourcesSpec, SearchSpec
 from sweeps.config.target_epsilon import check_batches
 from sweeps.engine.dying import print_if_killed
 from sweeps.engine.placement import Placement, placement
-from sweeps.engine.prepare import (
-    RunJob,
-    check_encoders,
-    encode_missing,
-    ensure_attack,
-    num_privacy_units,
-    open_corpora,
-)
+from sweeps.engine.prepare import RunJob, check_encoders, encode_missing, ensure_attack, num_privacy_units, open_corpora
 from sweeps.engine.progress import Progress
 from sweeps.engine.recorder import Recorder
 from sweeps.engine.session import ray_session

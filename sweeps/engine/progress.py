@@ -1,4 +1,4 @@
-"""Progress for people: bars and a live table in a terminal, plain lines elsewhere.
+"""Progress for people: a live table in a terminal, plain lines elsewhere.
 
 It is printed to standard error, so that standard output holds only the result.
 """
@@ -8,15 +8,13 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
-from rich.console import Console, ConsoleDimensions, RenderableType
+from rich.console import Console, RenderableType
 from rich.live import Live
-from rich.progress import track
-from rich.segment import SegmentLines
 from rich.spinner import Spinner
 from rich.table import Table
 
@@ -32,13 +30,8 @@ if TYPE_CHECKING:  # Optuna takes half a second to import
     Callback = Callable[[Study, FrozenTrial], object]
 
 
-PATIENCE_S = 10.0
-"""Seconds until the first line about long work. The next line comes after twice the time, and so on."""
-
 _SHOWN = 18
 """Rows of the live table, which shows the newest trials."""
-_ROW_LINES = 4
-"""Lines that a row may take in a narrow terminal."""
 
 _COSTS = ("gpu_seconds", "worker_seconds")
 _SHOWN_OF_EPOCHS = ("epsilon", "epsilon_user", "epsilon_paper", *_COSTS)
@@ -53,36 +46,6 @@ class _Row:
     metrics: dict[str, float] = field(default_factory=dict)
     reason: str = ""
     started: float = field(default_factory=time.monotonic)
-
-
-Item = TypeVar("Item")
-
-
-def shown(
-    items: Iterable[Item], what: str, total: int, console: Console, patience_s: float = PATIENCE_S
-) -> Iterator[Item]:
-    """Yield `items`, and show how many are done: as a bar in a terminal, else as a line from time to time.
-
-    Args:
-        what: the work's name.
-        total: number of items.
-    """
-    if console.is_terminal:
-        yield from track(items, what, total, console=console, transient=True)
-        return
-    began, next_line = time.monotonic(), patience_s
-    for done, item in enumerate(items):
-        passed = time.monotonic() - began
-        if done and passed >= next_line:
-            next_line = 2 * passed
-            left = passed / done * (total - done)
-            print_line(console, f"{what}: {done:,} of {total:,}, about {left:.0f} s to go")
-        yield item
-
-
-def shown_each(what: str, console: Console) -> Callable[[Sequence[Item]], Iterable[Item]]:
-    """Return `shown` as a function of the items alone."""
-    return lambda items: shown(items, what, len(items), console)
 
 
 class Progress:
@@ -105,7 +68,7 @@ class Progress:
         """Blocks that the display serves: those of `doing`, and the one of the trials."""
         self._step, self._step_began = Spinner("dots"), time.monotonic()
         self._what = ""
-        self._in_trials, self._drawn = False, (ConsoleDimensions(0, 0), SegmentLines([]))
+        self._in_trials = False
         self.wanted, self.epochs, self.already = 0, 0, 0
         self._began = time.monotonic()
         self.waiting: dict[str, float] = {}
@@ -168,14 +131,15 @@ class Progress:
     def close(self) -> None:
         """End what is shown live. What the table shows stays."""
         display, self._display = self._display, None
+        in_trials, self._in_trials = self._in_trials, False  # a table that is too tall cannot be taken back
         if display is not None:
             display.stop()
-            if self._in_trials:
+            if in_trials:
                 self.console.print(self._table())
 
     def _shown(self) -> RenderableType:
         if self._in_trials:
-            return self._newest_trials()
+            return self._table()
         what, began = self._what, self._step_began
         for waits, since in list(self.waiting.items())[:1]:
             what, began = f"{waits}: waiting for its workers", since
@@ -232,7 +196,6 @@ class Progress:
             row.params = params
         if metrics is not None:
             row.metrics = dict(metrics)
-        self._redraw()
         if not (self._in_trials and self._display is not None) and state != "waiting":
             self.say(f"trial {row.name} {state}: {self._news(row)}")
 
@@ -248,11 +211,9 @@ class Progress:
         row.epoch = epoch
         row.metrics = {"valid_ser": metrics["valid_ser"]}
         row.metrics |= {name: metrics[name] for name in _SHOWN_OF_EPOCHS if name in metrics}
-        self._redraw()
 
     def __enter__(self) -> Progress:
         self._began, self._in_trials = time.monotonic(), True
-        self._redraw()
         self._show()
         return self
 
@@ -295,29 +256,16 @@ class Progress:
         """The metric of the cost column: GPU-seconds if any trial has used a GPU, else worker-seconds."""
         return _COSTS[0] if any(row.metrics.get(_COSTS[0]) for row in list(self._rows.values())) else _COSTS[1]
 
-    def _redraw(self) -> None:
-        """Let the live table show what has changed."""
-        self._drawn = ConsoleDimensions(0, 0), self._drawn[1]
+    def _table(self) -> Table:
+        return fitting(self.console, (self._table_of(whole) for whole in (True, False)))
 
-    def _newest_trials(self) -> SegmentLines:
-        """Return the lines of a table with as many of the newest trials as the terminal has room for."""
-        if self._drawn[0] != (size := self.console.size):
-            most = _SHOWN
-            while len(lines := self.console.render_lines(self._table(most), pad=False)) >= size.height and most > 1:
-                most = max(1, most - 1 - (len(lines) - size.height) // _ROW_LINES)
-            self._drawn = size, SegmentLines(lines, new_lines=True)
-        return self._drawn[1]
-
-    def _table(self, most: int = _SHOWN) -> Table:
-        return fitting(self.console, (self._table_of(whole, most) for whole in (True, False)))
-
-    def _table_of(self, whole: bool, most: int) -> Table:
-        """Return the table of at most so many trials.
+    def _table_of(self, whole: bool) -> Table:
+        """Return the table of the newest trials, the last one first: a terminal with too few lines cuts the others off.
 
         Args:
             whole: False to leave out costs, and show a running trial's epochs as its state.
         """
-        rows = sorted(self._rows.items())[-most:]
+        rows = sorted(self._rows.items(), reverse=True)[:_SHOWN]
         models = [row.metrics for _, row in rows]
         cost = self._cost.replace("_", "\n")
         heads = ["trial", "state", *(head for head in model_heads(models) if head != SER_HEADS[1])]

@@ -25,7 +25,7 @@ Metric = TypeVar("Metric", Counter, Gauge)
 
 
 class Meter:
-    """The exported metrics of one sweep. Used as a context while trials run.
+    """The exported metrics of one sweep. `refresh` runs in a thread while trials run.
 
     Args:
         sweep: the sweep's name, a label of every metric.
@@ -53,25 +53,13 @@ class Meter:
         self._gpu_seconds = metric(Counter, "gpu_seconds", "Seconds of trials times their GPUs.")
         self._best = metric(Gauge, "best", "Lowest value of a trial, on the validation split.", "objective")
         self._values: dict[tuple[Gauge, str, str], float] = {}
-        self._done = threading.Event()
-        self._thread: threading.Thread | None = None
         self._set(self._to_go, wanted - already)
         if baseline_seconds is not None:
             self._set(self._baseline_seconds, baseline_seconds)
 
-    def __enter__(self) -> Meter:
-        self._thread = threading.Thread(target=self._refresh, name="sweep-metrics", daemon=True)
-        self._thread.start()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._done.set()
-        if self._thread is not None:
-            self._thread.join()
-            self._thread = None
-
-    def _refresh(self) -> None:
-        while not self._done.wait(_EVERY_S):
+    def refresh(self, done: threading.Event) -> None:
+        """Set the gauges again and again until `done`."""
+        while not done.wait(_EVERY_S):
             for (gauge, key, label), value in list(self._values.items()):
                 gauge.set(value, {key: label} if key else {})
 

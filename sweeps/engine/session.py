@@ -26,13 +26,13 @@ from typing import Any, TextIO
 
 import ray
 
+from edp.spec import UserError
 from sweeps.config.parts import ResourcesSpec
 from sweeps.engine.address import (
     asks_for_token,
     check_address,
     folder_options,
     no_cluster,
-    other_version,
     ray_address,
     token,
     usable_cores,
@@ -42,6 +42,7 @@ from sweeps.engine.placement import Placement, at_once
 from sweeps.engine.progress import Progress
 from sweeps.engine.watch import notice, stall_reporter
 from sweeps.store.storage import Place
+from sweeps.text.secrets import redacted
 from trainables.records.job import GROUP_THREAD, TrialError, TrialJob, TrialResult, still_waits
 from trainables.training.checkpoint import discard_checkpoint
 from trainables.workers.client import OnEpoch, run_in_pool
@@ -211,8 +212,10 @@ def connect(address: str, **options: Any) -> Any:
         except ConnectionError:
             raise no_cluster(address) from None
         except Exception as error:
-            if (other := other_version(address, str(error))) is not None:
-                raise other from None
+            if "Version mismatch" in str(error):  # it names both versions of Ray and of Python, in several lines
+                raise UserError(
+                    f"RAY_ADDRESS = {redacted(address)!r}: {' '.join(str(error).split())}; allowed: the same versions"
+                ) from None
             # Also "Timed out waiting for file …": a process of Ray has died before it wrote its port.
             if "timed out" not in str(error).lower():
                 raise

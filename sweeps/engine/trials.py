@@ -26,6 +26,7 @@ from sweeps.engine.prometheus import Meter
 from sweeps.engine.session import Workers
 from sweeps.engine.study import COST, open_study, requeue_interrupted
 from sweeps.engine.trial import TrialContext, tune_trial
+from sweeps.engine.watch import watched
 from sweeps.store.plans import plan_of
 from sweeps.store.records import REPEATED
 from sweeps.store.sweep import Sweep
@@ -81,7 +82,7 @@ def run_trials(sweep: Sweep, opened: Opening, placed: Placement, workers: Worker
         objectives=recipe.search.objectives,
     )
     context = TrialContext(job, sweep.folder / "ray", sweep.name, placed.group, workers.leases)
-    with progress, meter:
+    with progress, watched(meter.refresh, "sweep-metrics"):
         _tuner(sweep, context, driver, wanted - ended, placed.concurrency).fit()
     reason = driver.stopped or workers.stop_signal.reason
     states = [trial.state for trial in study.get_trials(deepcopy=False)]

@@ -9,10 +9,12 @@ from contextlib import contextmanager
 
 import ray
 
-from sweeps.engine.progress import PATIENCE_S, Progress
+from sweeps.engine.progress import Progress
 from trainables.workers.client import GroupSpec
 from trainables.workers.ray_internals import held_by_others, other_drivers
 
+_PATIENCE_S = 10.0
+"""Seconds until the first line about long work. The next line comes after twice the time, and so on."""
 STALL_PATIENCE_S = 60.0
 """Seconds that a trial waits for workers before it is reported."""
 _STALL_EVERY_S = 5.0
@@ -35,7 +37,7 @@ def watched(look: Callable[[threading.Event], None], name: str) -> Iterator[None
 
 
 @contextmanager
-def notice(what: str, say: Callable[[str], None], patience_s: float = PATIENCE_S) -> Iterator[None]:
+def notice(what: str, say: Callable[[str], None], patience_s: float = _PATIENCE_S) -> Iterator[None]:
     """Say from time to time that `what` still runs, for a block whose progress cannot be measured."""
     began = time.monotonic()
 

@@ -1,4 +1,4 @@
-"""The picture of a front as SVG, which prints sharply, needs no script and keeps its numbers as text."""
+"""Pictures of a front and of ROC curves as SVG, which prints sharply, needs no script and keeps numbers as text."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ from sweeps.config.parts import Objective, metric_of
 from sweeps.results.front import epsilon_varies, mechanisms
 from sweeps.store.records import Point
 from sweeps.text.figures import FIGURES, epsilon_text
+from trainables.measure.attacks import colour_of
+from trainables.measure.attacks.roc import AttackResult
 from trainables.records.pareto import SelectionFigures, objective_value
 
 STYLE: Any = {
@@ -31,6 +33,7 @@ STYLE: Any = {
     "grid.color": "#dddddd",
     "grid.linewidth": 0.6,
 }
+_DASHES = ("-", "--", "-.", ":")
 _ONE_COLOUR, _CHOSEN, _SGD = "#31688e", "#d62728", "#555"
 _SIDES: tuple[tuple[float, float, Any], ...] = ((7, 5, "left"), (-7, 5, "right"), (7, -7, "left"), (-7, -7, "right"))
 """Candidate positions of a label: offset in points, and alignment."""
@@ -85,6 +88,27 @@ def front_svg(
         _label(figure, axes, front, x, y)
         if png is not None:
             figure.savefig(png, format="png", dpi=110, metadata={"Software": None})
+        return svg(figure)
+
+
+def roc_svg(curves: Sequence[AttackResult]) -> str:
+    """Draw ROC curves on linear axes, and on logarithmic axes, which show the region of rare false positives."""
+    with mpl.rc_context(STYLE):
+        figure = Figure(figsize=(7.0, 3.3), layout="constrained")
+        linear, rare = figure.subplots(1, 2)
+        least = 1 / (2 * max(curve.non_members for curve in curves))
+        for i, curve in enumerate(curves):
+            style = {"ls": _DASHES[i % len(_DASHES)], "lw": 1.4, "color": colour_of(curve.name)}
+            linear.plot(curve.fpr, curve.tpr, label=f"{curve.name} ({curve.auc:.3f})", **style)
+            # 0 has no logarithm: members found before the first false positive are drawn at the left edge.
+            shown = [(max(f, least), t) for f, t in zip(curve.fpr, curve.tpr, strict=True) if t > 0]
+            rare.plot(*zip(*shown, strict=True), drawstyle="steps-post", **style)
+        for axes in (linear, rare):
+            axes.plot([least, 1], [least, 1], color="#888", lw=0.8, ls=(0, (1, 2)), label="guessing (0.500)")
+            axes.set_xlabel("false positive rate")
+        linear.set_ylabel("true positive rate")
+        linear.legend(fontsize=8, loc="lower right", title="attack (AUC)", title_fontsize=8)
+        rare.set(xscale="log", yscale="log", xlim=(least, 1), ylim=(least, 1))
         return svg(figure)
 
 

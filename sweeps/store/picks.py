@@ -43,7 +43,7 @@ class Pick(Frozen):
 
 
 class Origin(Frozen):
-    """The sweep's point whose configuration a training retrains."""
+    """The sweep's point whose configuration a training retrains, in the training's folder (`origin.json`)."""
 
     sweep: str
     trial: int
@@ -67,15 +67,6 @@ class Trained(Frozen):
     """Utterances of these splits; None if unknown."""
     choice: str
     """What chose the configuration, and whether ε covers that (`sweeps.config.choice`)."""
-
-    def write(self, folder: Path) -> None:
-        """Write the result to the training's folder."""
-        write_json(folder / RESULT, self)
-
-
-def read_trained(folder: Path) -> Trained | None:
-    """Return the result of a training; None if it has not ended."""
-    return read_json_if_any(folder / RESULT, Trained)
 
 
 def read_picks(sweep: Sweep) -> list[Pick]:
@@ -128,11 +119,6 @@ def sweep_named_in(config: Path) -> str | None:
 def _heading(config: Path) -> re.Match[str] | None:
     """Find the heading on any line: a person who edits a configuration may write above it."""
     return _HEADING.search(config.read_text(encoding="utf-8-sig", errors="replace"))
-
-
-def write_origin(folder: Path, origin: Origin) -> None:
-    """Write `origin` to a training's folder."""
-    write_json(folder / ORIGIN, origin)
 
 
 def final_trainings(sweep: Sweep) -> dict[Path, Origin]:

@@ -6,7 +6,6 @@ corpus, and `release.json` the released training, which is a final training of t
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 from pydantic import ConfigDict, field_validator
@@ -17,7 +16,7 @@ from sweeps.store.records import Point, known_ledger
 from sweeps.store.sweep import Sweep
 from sweeps.text.errors import drop_removed
 from trainables.records.epochs import read_curve
-from trainables.records.files import read_json_if_any, write_json
+from trainables.records.files import read_json_if_any
 from trainables.records.pareto import Metrics
 
 PLAN, RELEASE = "plan.json", "release.json"
@@ -43,10 +42,6 @@ class Plan(Frozen):
         """The number of units of the guarantee: training utterances, or users."""
         return self.users if self.recipe.edp.unit == "user" else self.examples
 
-    def write(self, folder: Path) -> None:
-        """Write the plan to a sweep's folder."""
-        write_json(folder / PLAN, self)
-
 
 class Release(Frozen):
     """The training of the chosen configuration on the private corpus."""
@@ -64,10 +59,6 @@ class Release(Frozen):
     """The training's folder in the storage."""
     digests: dict[str, str]
     """SHA-256 of its model and its ledger, by name."""
-
-    def write(self, folder: Path) -> None:
-        """Write the release to its sweep's folder."""
-        write_json(folder / RELEASE, self)
 
 
 def plan_of(sweep: Sweep) -> Plan | None:

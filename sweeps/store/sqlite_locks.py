@@ -56,17 +56,17 @@ def may_be_whole(error: BaseException, file: Path) -> bool:
     if not file.is_file():
         return False
     codes = [code for code in _codes(error) if code != sqlite3.SQLITE_IOERR_SHORT_READ]
-    return any(isinstance(one, MemoryError | OSError) for one in _causes(error)) or any(
+    return any(isinstance(one, MemoryError | OSError) for one in causes(error)) or any(
         code & 0xFF in _WHOLE for code in codes
     )
 
 
 def _codes(error: BaseException) -> list[int]:
-    codes = (getattr(one, "sqlite_errorcode", None) for one in _causes(error))
+    codes = (getattr(one, "sqlite_errorcode", None) for one in causes(error))
     return [code for code in codes if code is not None]
 
 
-def _causes(error: BaseException) -> Iterator[BaseException]:
+def causes(error: BaseException) -> Iterator[BaseException]:
     """Yield `error` and what caused it, which SQLAlchemy keeps as `orig` too."""
     seen: BaseException | None = error
     while seen is not None:

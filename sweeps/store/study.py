@@ -20,7 +20,7 @@ from sqlalchemy import event
 from sqlalchemy.exc import OperationalError, ProgrammingError, SQLAlchemyError
 
 from edp.spec import UserError
-from sweeps.store.sqlite_locks import PATIENCE_S, is_locked, may_be_whole
+from sweeps.store.sqlite_locks import PATIENCE_S, causes, is_locked, may_be_whole
 from sweeps.store.storage import sqlite_file
 from sweeps.text.errors import missing_driver
 from sweeps.text.secrets import redacted
@@ -84,11 +84,9 @@ def away(error: BaseException) -> str | None:
     """Return in words that a study that is locked or away caused `error`; None for another error."""
     if is_locked(error):
         return "another process has locked the study's file"
-    seen: BaseException | None = error
-    while seen is not None:
-        if isinstance(seen, OperationalError) and not isinstance(seen.orig, sqlite3.Error):
-            return f"the study's database does not answer ({redacted(' '.join(str(seen.orig).split()))[:200]})"
-        seen = seen.__cause__ or seen.__context__
+    for one in causes(error):
+        if isinstance(one, OperationalError) and not isinstance(one.orig, sqlite3.Error):
+            return f"the study's database does not answer ({redacted(' '.join(str(one.orig).split()))[:200]})"
     return None
 
 

@@ -411,6 +411,19 @@ def extraction_words(document: Metrics) -> str:
     )
 
 
+def attack_lines(document: Metrics) -> list[str]:
+    """Return what a document of attacks says besides its table, in words."""
+    known = {name: value for name, value in document.items() if value is not None}
+    return [
+        compared_words(document),
+        extraction_words(document),
+        *([permitted_words(known)] if permitted_words(known) else []),
+        f"{', '.join(epsilon_words(known))}, at δ = {document['delta']:g}",
+        *users_remark(known),
+        *([LABELS_PUBLIC] if document.get("labels_taken_to_be_public") else []),
+    ]
+
+
 def shadow_words(corpus: str) -> str:
     """Return how the sweep's own attack was trained."""
     return f"a shadow model trained without privacy on {corpus}"

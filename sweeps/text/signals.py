@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from types import FrameType
+from typing import Any
 
 BY_CTRL_C = "stopped by Ctrl-C"
 BY_SIGTERM = "stopped by SIGTERM"
@@ -32,17 +34,25 @@ def raise_terminated(number: int, frame: object) -> None:
 
 
 @contextmanager
-def terminating() -> Iterator[None]:
-    """Handle SIGTERM while the block runs, in the main thread and unless another handler is set."""
-    _handled.clear()
-    if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGTERM) != signal.SIG_DFL:
+def handling(number: signal.Signals, handler: Callable[[int, FrameType | None], Any]) -> Iterator[None]:
+    """Handle a signal while the block runs. Do nothing outside of the main thread, where Python forbids it."""
+    if threading.current_thread() is not threading.main_thread():
         yield
         return
-    signal.signal(signal.SIGTERM, raise_terminated)
+    before = signal.signal(number, handler)
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.signal(number, before)
+
+
+@contextmanager
+def terminating() -> Iterator[None]:
+    """Handle SIGTERM while the block runs, in the main thread and unless another handler is set."""
+    _handled.clear()
+    free = signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+    with handling(signal.SIGTERM, raise_terminated) if free else nullcontext():
+        yield
 
 
 def stopped_by(interrupt: BaseException) -> str:

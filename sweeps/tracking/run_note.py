@@ -14,15 +14,7 @@ from sweeps.results.headline import headline
 from sweeps.results.snapshot import Snapshot
 from sweeps.store.storage import train_line
 from sweeps.store.sweep import Sweep
-from sweeps.text.columns import (
-    HOLLOW,
-    HOLLOW_WORDS,
-    SCHEMA_ONLY,
-    TPR,
-    epsilon_legend,
-    model_cells,
-    model_heads,
-)
+from sweeps.text.columns import HOLLOW, HOLLOW_WORDS, SCHEMA_ONLY, TPR, epsilon_legend, model_cells, model_heads
 from sweeps.text.figures import params_text, users_notes
 from sweeps.text.terminal import command_line
 

@@ -22,7 +22,7 @@ from sweeps.results.account import accounts
 from sweeps.results.front import pareto_front
 from sweeps.results.recommendation import picked_spec
 from sweeps.results.snapshot import Snapshot
-from sweeps.store.picks import Origin, Trained, write_origin
+from sweeps.store.picks import ORIGIN, RESULT, Origin, Trained
 from sweeps.store.records import Point
 from sweeps.store.sweep import Sweep
 from sweeps.text.figures import epsilon_text, number
@@ -30,7 +30,7 @@ from tests.conftest import Command
 from tests.support.synthetic import sweep_of
 from trainables.config import TrialSpec
 from trainables.measure.attacks.roc import measure
-from trainables.records.files import BrokenFile
+from trainables.records.files import BrokenFile, write_json
 
 
 @pytest.fixture(scope="module")
@@ -159,16 +159,17 @@ def final_training(sweep: Sweep, name: str, point: Point, *, ser: float, at: str
     shutil.copytree(sweep.trial_folder(point.trial), folder)
     spec = picked_spec(point)
     write_yaml(spec, folder / "config.yaml")
-    write_origin(folder, Origin(sweep=sweep.name, trial=point.trial, epoch=point.epoch, model=model))
+    write_json(folder / ORIGIN, Origin(sweep=sweep.name, trial=point.trial, epoch=point.epoch, model=model))
     metrics = {key: value for key, value in point.metrics.items() if not key.startswith("valid_")}
-    Trained(
+    trained = Trained(
         at=at,
         run_id=point.run_id,
         metrics=metrics | {"ser": ser},
         trained_on=("train", "valid"),
         examples=1500,
         choice="chosen by hand",
-    ).write(folder)
+    )
+    write_json(folder / RESULT, trained)
     return folder
 
 

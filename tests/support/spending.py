@@ -10,10 +10,11 @@ from sweeps.config.loading import load_recipe, write_yaml
 from sweeps.config.recipe import example_params
 from sweeps.config.target_epsilon import planned, resolve
 from sweeps.engine.recorder import Recorder
-from sweeps.store.picks import Origin, write_origin
+from sweeps.store.picks import ORIGIN, Origin
 from sweeps.store.unchanged import keep_corpora
 from trainables.config import TrialSpec
 from trainables.records.epochs import write_ledger
+from trainables.records.files import write_json
 
 EXAMPLES = 1350
 FULL = ("training.method=dpsgd", "training.batch_size=full")
@@ -47,5 +48,5 @@ def training(
     write_yaml(spec, folder / "config.yaml")
     keep_corpora(folder, spec)
     if origin is not None:
-        write_origin(folder, origin)
+        write_json(folder / ORIGIN, origin)
     return folder

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -14,17 +15,19 @@ from rich.console import Console
 from edp.spec import UserError
 from sweeps.config.loading import load_config
 from sweeps.config.parts import MAX_REFERENCES, ResourcesSpec
-from sweeps.engine.jobs.attack_figures import write_attack_page
 from sweeps.engine.jobs.attack_models import predictions_of, train_references
 from sweeps.engine.opening import Opening
 from sweeps.engine.progress import Progress
 from sweeps.results.front import pareto_front
+from sweeps.results.front_figure import roc_svg
 from sweeps.results.recommendation import picked_spec
+from sweeps.results.snapshot import Snapshot
 from sweeps.store.prepared import Prepared, locate
 from sweeps.store.records import Point
 from sweeps.store.storage import Place, default_tracking_uri
 from sweeps.store.sweep import Sweep
-from sweeps.text.figures import labels_field, measured
+from sweeps.text.columns import ATTACK_HEADS, ATTACK_LEGEND, attack_rows
+from sweeps.text.figures import attack_lines, labels_field, measured
 from sweeps.text.paths import as_path
 from sweeps.text.terminal import command_line
 from sweeps.tracking.job_run import JobRun
@@ -39,7 +42,7 @@ from trainables.measure.attacks.extraction import extraction
 from trainables.measure.attacks.roc import AttackResult, run_attacks, strongest
 from trainables.measure.measuring import permitted_metrics, privacy_metrics
 from trainables.records.epochs import read_ledger
-from trainables.records.files import reading, write_json
+from trainables.records.files import atomic_write, reading, write_json
 from trainables.training.references import (
     Arrays,
     Kind,
@@ -51,6 +54,11 @@ from trainables.training.references import (
 
 PERMITTED = ("gaussian_mu", "permitted_tpr_at_1pct_fpr", "permitted_tpr_at_01pct_fpr")
 """Names, in the document, of the figures of an audit and of a ledger. Without audit or ledger they are null."""
+
+_PAGE_STYLE = (
+    "<style>body{font-family:sans-serif;max-width:900px;margin:1em auto;padding:0 1em}svg{width:100%;height:auto}"
+    "td,th{padding:.3em 1em .3em 0;text-align:right}td:first-child,th:first-child{text-align:left}</style>"
+)
 
 _SHADOW_SEED = 1_000_003
 """Added to the seed of the shadow model of the same corpus, whose weights must differ from every reference's."""
@@ -206,7 +214,8 @@ def _keep(
     curves = {result.name: {"fpr": result.fpr, "tpr": result.tpr} for result in results}
     write_json(target.folder / "attacks.json", document | {"curves": curves})
     page = target.folder / "attacks.html"
-    write_attack_page(document, results, page)
+    with atomic_write(page) as partial:
+        partial.write_text(attack_page(document, results), encoding="utf-8")
     if target.run_id is None:
         return
     if tracker is None:
@@ -221,6 +230,18 @@ def _keep(
     tracker.log(target.run_id, Figures(metrics, target.epoch))
     tracker.tag(target.run_id, {"strongest_attack": document["strongest"]})
     attacked_run.files([target.folder / "attacks.json", page], target.artifacts)
+
+
+def attack_page(document: dict[str, Any], results: list[AttackResult]) -> str:
+    """Return an HTML page that opens without a network: the figures in words, the ROC curves, and a table."""
+    title = escape(f"Attacks on {document['run']}")
+    words = "".join(f"<p>{escape(line)}</p>" for line in attack_lines(document))
+    rows = ["<tr><td>" + "<td>".join(map(escape, row)) for row in attack_rows(document)]
+    return (
+        f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{title}</title>{_PAGE_STYLE}<h1>{title}</h1>'
+        f"{words}{roc_svg(results)}<p>Right: the same curves on logarithmic axes.</p>"
+        f"<table><tr><th>{'<th>'.join(ATTACK_HEADS)}{''.join(rows)}</table><p>{ATTACK_LEGEND}</p></html>"
+    )
 
 
 @dataclass(frozen=True)
@@ -273,25 +294,15 @@ def find_target(run: str, storage: Path, tracking_uri: str | None) -> Target:
 
 
 def _of_sweep(sweep: Sweep, which: str, tracking_uri: str | None) -> Target:
+    if which != "baseline":
+        return of_point(sweep, Snapshot(sweep).named(which), tracking_uri)
     record, recipe = sweep.record, sweep.recipe
-    if which == "baseline":
-        if record.baseline is None:
-            raise UserError(
-                f"run = {sweep.name}/baseline: its SGD baseline is not trained yet; allowed: after it has been trained"
-            )
-        folder, spec, run_id = sweep.folder / "baseline", recipe.baseline(), record.baseline["run_id"]
-    else:
-        ended = [trial for trial in sweep.trials() if trial.state in ("complete", "stopped")]
-        points = {point.name: point for trial in ended for point in trial.points}
-        spelled_out = {f"{trial.number}@{trial.points[-1].epoch}": trial.points[-1] for trial in ended}
-        if which not in points | spelled_out:
-            raise UserError(
-                f"run = {sweep.name}/{which}: there is no model of this name; "
-                f"allowed: {', '.join(['baseline', *points])}"
-            )
-        return of_point(sweep, (spelled_out | points)[which], tracking_uri)
-    uri = tracking_uri or record.tracking_uri
-    name = f"{sweep.name}/{which}"
+    if record.baseline is None:
+        raise UserError(
+            f"run = {sweep.name}/baseline: its SGD baseline is not trained yet; allowed: after it has been trained"
+        )
+    name, folder, spec = f"{sweep.name}/baseline", sweep.folder / "baseline", recipe.baseline()
+    run_id, uri = record.baseline["run_id"], tracking_uri or record.tracking_uri
     target = Target(name, folder, spec, sweep, run_id, uri, record.recipe, recipe.resources, spec.training.epochs)
     return _with_model(target)
 

@@ -21,8 +21,8 @@ from sweeps.engine.progress import Progress
 from sweeps.engine.recorder import Recorder
 from sweeps.results.headline import covers, private_configuration
 from sweeps.store.lock import is_free
-from sweeps.store.picks import RESULT, Trained, heading_of, read_trained
-from sweeps.store.plans import Plan, Release, plan_of, released
+from sweeps.store.picks import RESULT, Trained, heading_of
+from sweeps.store.plans import RELEASE, Plan, Release, plan_of, released
 from sweeps.store.records import Point
 from sweeps.store.storage import Place
 from sweeps.store.sweep import Sweep
@@ -32,7 +32,7 @@ from sweeps.text.paths import check_name, folder_name
 from sweeps.text.signals import going_on_with
 from sweeps.tracking.tracker import tracker_of
 from trainables.config import TrialSpec
-from trainables.records.files import digest, read_json
+from trainables.records.files import digest, read_json, write_json
 
 
 def run_proxy(
@@ -114,7 +114,7 @@ def release_chosen(sweep: Sweep, plan: Plan, tracking_uri: str | None, progress:
         made = release(spec, sweep, f"{sweep.name}-release", tracking_uri, progress, heading)
     if before is None or before.run_id != made["run_id"]:
         folder = Path(made["output"])
-        Release(
+        kept = Release(
             trial=point.trial,
             params=point.params | {"z0": spec.edp.z0, "training.epochs": spec.training.epochs},
             epochs=spec.training.epochs,
@@ -122,7 +122,8 @@ def release_chosen(sweep: Sweep, plan: Plan, tracking_uri: str | None, progress:
             run_id=made["run_id"],
             folder=folder.name,
             digests={name: digest(folder / name) for name in ("model.pt", "ledger.json")},
-        ).write(sweep.folder)
+        )
+        write_json(sweep.folder / RELEASE, kept)
         tell_total(sweep, tracker_of(sweep, tracking_uri))
     about = {
         "plan": "proxy",
@@ -151,7 +152,7 @@ def release(
     if config.exists() and load_config(config, []) != spec:
         raise UserError(f"name: {config} was released with other settings; allowed: another --name or --storage")
     write_yaml(spec, config, heading)
-    if read_trained(made.folder) is None:
+    if not (made.folder / RESULT).is_file():
         train(config, [], storage=sweep.storage, tracking_uri=tracking_uri, progress=progress, name=name)
     result = read_json(made.folder / RESULT, Trained)
     about = {"output": str(made.folder), "run_id": result.run_id, "epsilon": result.metrics["epsilon"]}

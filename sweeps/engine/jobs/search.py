@@ -29,7 +29,7 @@ from sweeps.engine.session import worker_group
 from sweeps.engine.study import sampler
 from sweeps.engine.trials import run_trials
 from sweeps.store.lock import claimed, driver_lock
-from sweeps.store.plans import Plan, plan_of, released
+from sweeps.store.plans import PLAN, Plan, plan_of, released
 from sweeps.store.records import SweepRecord
 from sweeps.store.storage import chosen_tracking_uri
 from sweeps.store.study import StudyAway, away, study_storage
@@ -47,7 +47,7 @@ from trainables.config import TrialSpec
 from trainables.corpora import load_corpus
 from trainables.corpora.load import check_private
 from trainables.corpora.overlap import check_public
-from trainables.records.files import cause_of, disk_full
+from trainables.records.files import cause_of, disk_full, write_json
 from trainables.records.job import TrialStopped
 from trainables.workers.client import death_in
 
@@ -116,7 +116,7 @@ def _begin(tracker: Tracker, sweep: Sweep, recipe_name: str, recipe: Recipe, pla
     run_id = _open_run(tracker, sweep, recipe_name, recipe)
     sweep.save_recipe(recipe)
     if plan is not None:
-        plan.write(sweep.folder)
+        write_json(sweep.folder / PLAN, plan)
     keep_corpora(sweep.folder, recipe.baseline())
     sweep.save(
         SweepRecord(

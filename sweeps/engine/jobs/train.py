@@ -22,7 +22,7 @@ from sweeps.registry.register import Registered, register
 from sweeps.results.snapshot import Snapshot
 from sweeps.store.journal import corpus_of, now, read_journal, same_utterances
 from sweeps.store.lock import claimed
-from sweeps.store.picks import Origin, Trained, origin_of, sweep_named_in, write_origin
+from sweeps.store.picks import ORIGIN, RESULT, Origin, Trained, origin_of, sweep_named_in
 from sweeps.store.prepared import Prepared
 from sweeps.store.storage import Place, chosen_tracking_uri
 from sweeps.store.sweep import Sweep
@@ -37,6 +37,7 @@ from sweeps.tracking.tracker import Tracker
 from trainables.config import TrialSpec
 from trainables.corpora.load import check_private
 from trainables.features.encoded_corpus import EncodedCorpus
+from trainables.records.files import write_json
 
 
 def train(
@@ -114,14 +115,15 @@ def train(
                 progress.step("training")
                 show = functools.partial(progress.epoch, "training", spec.training.epochs)
                 result, tracked = opened.run(training, workers.run, show)
-            Trained(
+            ended = Trained(
                 at=now(),
                 run_id=tracked.run_id,
                 metrics=result.metrics,
                 trained_on=trained_on,
                 examples=examples,
                 choice=choice,
-            ).write(made.folder)
+            )
+            write_json(made.folder / RESULT, ended)
         if model_name is not None:
             try:
                 if tracked.run_id is None:
@@ -178,13 +180,13 @@ def _keep(folder: Path, spec: TrialSpec, origin: Origin | None) -> None:
         keep_corpora(folder, spec)
     write_yaml(spec, folder / "config.yaml")
     if origin is not None:
-        write_origin(folder, origin)
+        write_json(folder / ORIGIN, origin)
 
 
 def _tell_sweep(origin: Origin, made: Place, model: Registered | None, tracker: Tracker, progress: Progress) -> None:
     """Update the sweep's ε, which counts this training of its configuration."""
     if model is not None:
-        write_origin(made.folder, origin.model_copy(update={"model": model.uri}))
+        write_json(made.folder / ORIGIN, origin.model_copy(update={"model": model.uri}))
     try:
         tell_total(Sweep.existing(made.storage, origin.sweep), tracker)
     except UserError as error:

@@ -18,12 +18,12 @@ from sweeps.engine.jobs.train import _same_people
 from sweeps.registry.pick import Wanted, is_pick, keep, pick_point
 from sweeps.results.snapshot import Snapshot
 from sweeps.store.picks import (
+    ORIGIN,
     Origin,
     Pick,
     origin_of,
     read_picks,
     sweep_named_in,
-    write_origin,
     write_pick,
 )
 from sweeps.store.sweep import Sweep, newest
@@ -33,6 +33,7 @@ from tests.support import studies, writers
 from tests.support.synthetic import sweep_of
 from trainables.corpora import generate
 from trainables.records.epochs import write_ledger
+from trainables.records.files import write_json
 
 
 @pytest.fixture(scope="module")
@@ -202,7 +203,7 @@ def test_a_training_of_what_was_picked_belongs_to_the_sweeps_epsilon(tmp_path: P
     folder = tmp_path / "runs" / "train-picked-1"
     assert point.ledger is not None
     write_ledger(point.ledger, folder)
-    write_origin(folder, origin)
+    write_json(folder / ORIGIN, origin)
     ledgers = [trial.ledger for trial in sweep.trials() if trial.ledger is not None]
     found = Snapshot(sweep).epsilon
     assert found == composed_epsilon([*ledgers, point.ledger], sweep.recipe.edp.delta)

@@ -16,11 +16,11 @@ from sweeps.registry.pick import Wanted, pick_point
 from sweeps.results.headline import configuration_of, headline, private_configuration
 from sweeps.results.snapshot import Snapshot
 from sweeps.results.sweep import load_sweep
-from sweeps.store.picks import Origin, write_origin
-from sweeps.store.plans import Plan, Release
+from sweeps.store.picks import ORIGIN, Origin
+from sweeps.store.plans import PLAN, RELEASE, Plan, Release
 from sweeps.store.sweep import Sweep
 from tests.support.synthetic import sweep_of
-from trainables.records.files import digest
+from trainables.records.files import digest, write_json
 
 SETTINGS = ["search.objectives=[ser]", "search.keep_epochs=1"]
 PRIVATE = [
@@ -32,7 +32,8 @@ PRIVATE = [
 def planned(storage: Path, *settings: str, tracked: bool = False) -> Sweep:
     """Return a sweep whose trials ran on a proxy corpus, without a release."""
     sweep = sweep_of(storage, "one", 4, *SETTINGS, *settings, tracked=tracked)
-    Plan(recipe=load_recipe("quickstart_paper", PRIVATE)[1], examples=1350, users=0).write(sweep.folder)
+    plan = Plan(recipe=load_recipe("quickstart_paper", PRIVATE)[1], examples=1350, users=0)
+    write_json(sweep.folder / PLAN, plan)
     return sweep
 
 
@@ -41,10 +42,10 @@ def release(sweep: Sweep) -> float:
     best = min((p for t in sweep.trials() for p in t.points if p.last), key=lambda point: point.metrics["ser"])
     folder = sweep.folder.parent / "train-one-release"
     shutil.copytree(best.folder, folder)
-    write_origin(folder, Origin(sweep="one", trial=best.trial, epoch=best.epoch))
+    write_json(folder / ORIGIN, Origin(sweep="one", trial=best.trial, epoch=best.epoch))
     plan = Plan(recipe=load_recipe("quickstart_paper", PRIVATE)[1], examples=1350, users=0)
     spec = private_configuration(plan, best)
-    Release(
+    made = Release(
         trial=best.trial,
         params=best.params | {"z0": spec.edp.z0, "training.epochs": spec.training.epochs},
         epochs=spec.training.epochs,
@@ -52,7 +53,8 @@ def release(sweep: Sweep) -> float:
         run_id=best.run_id,
         folder=folder.name,
         digests={"ledger.json": digest(folder / "ledger.json")},
-    ).write(sweep.folder)
+    )
+    write_json(sweep.folder / RELEASE, made)
     found = Snapshot(sweep).epsilon
     assert found is not None
     return found

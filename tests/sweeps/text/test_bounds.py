@@ -15,7 +15,6 @@ from rich.console import Console
 from dashboards.pareto.data import METRICS
 from edp.spec import EDPSpec
 from sweeps.commands.epsilon import _show
-from sweeps.engine.jobs.attack_figures import epsilon_figure
 from sweeps.registry.card import model_card, privacy_tags
 from sweeps.text.columns import model_cells
 from sweeps.text.figures import (
@@ -66,7 +65,6 @@ def test_no_text_shows_more_than_an_audit_has_proved(audited: float) -> None:
     texts = [
         FIGURES["epsilon_audited"].text(audited),
         epsilon_words(metrics)[-1],
-        epsilon_figure(metrics).data[0].text[0],
     ]
     read = {"epsilon_read": audited, "epsilon_read_upper": 1e9}
     read |= {"noise_factor_at_least": 0.0, "noise_factor_at_most": 9.0}
