@@ -141,9 +141,9 @@ def test_front_pick_and_train_go_on_from_there(
 
 @pytest.mark.stress
 def test_refused_trials_are_tracked_with_the_reason_and_cost_nothing(
-    ray_cluster: str, recipe: Path, storage: Path, command: Command
+    ray_cluster: str, recipe: Path, tmp_path: Path, command: Command
 ) -> None:
-    settings = ["epsilon_budget=5000", "search.sampler=random", "search.trials=1", "search.seed=1"]
+    storage, settings = tmp_path, ["epsilon_budget=5000", "search.sampler=random", "search.trials=1", "search.seed=1"]
     words = [word for setting in settings for word in ("--set", setting)]
     code, out, err = command("run", str(recipe), "--name", "bounded", "--storage", str(storage), "--json", *words)
     assert code == 0, err
