@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import builtins
 import re
-import types
-import typing
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -14,7 +11,7 @@ from pydantic import BaseModel, ValidationError
 
 from edp.spec import UserError
 from sweeps.config.recipe import Recipe
-from sweeps.text.errors import drop_removed, one_line, removed, shown, suggestion
+from sweeps.text.errors import drop_removed, one_line, shown, suggestion
 from sweeps.text.paths import as_path, folder_name, is_name, short
 from sweeps.text.secrets import redacted
 from trainables.config import TrialSpec
@@ -229,7 +226,6 @@ def _validated(kind: type[Spec], data: dict[str, Any], overrides: list[str]) -> 
     named = {field for field in _CORPORA if _at(data, field).get("path") is None}
     data = apply_overrides(data, overrides)
     _forget_replaced(data, {override.partition("=")[0].strip() for override in overrides}, named)
-    refuse_unknown(kind, data, "")
     refuse_secrets(data, "")
     _resolve_paths(data)
     try:
@@ -313,46 +309,6 @@ def _absolute(field: str, path: str) -> str:
         raise UserError(f"{field} = {error}") from None
     except (ValueError, RuntimeError, OSError) as error:
         raise UserError(f"{field} = {short(path)}: {error}; allowed: a path") from None
-
-
-def refuse_unknown(annotation: Any, data: Any, path: str) -> None:
-    """Raise for an unknown setting. Unlike Pydantic's own error, this one names the known settings.
-
-    Args:
-        annotation: the type that `data` is validated as.
-        path: the dotted path of `data`, empty or with a dot at its end.
-
-    Raises:
-        UserError: with the setting, and the known ones.
-    """
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        fields = annotation.model_fields
-        tag = fields.get("kind")
-        if not isinstance(data, dict) or (tag is not None and data.get("kind") != tag.default):
-            return
-        for key, value in data.items():
-            if key not in fields:
-                here = f"{path}{key}"[:200]
-                if message := removed(here):
-                    raise UserError(message)
-                what = "unknown setting" if tag is None else f"unknown setting of kind = {tag.default}"
-                raise UserError(f"{here} = {shown(value)}: {what}; {suggestion(str(key), fields)}")
-            refuse_unknown(fields[key].annotation, value, f"{path}{key}.")
-        return
-    parts = typing.get_args(annotation)
-    match typing.get_origin(annotation), data:
-        case builtins.tuple, list():
-            for i, value in enumerate(data):
-                refuse_unknown(parts[0], value, f"{path}{i}.")
-        case builtins.dict, dict():
-            for key, value in data.items():
-                refuse_unknown(parts[1], value, f"{path}{key}.")
-        case ((typing.Union | types.UnionType | typing.Annotated), _):
-            # `space.tau` may be a mapping of decays to dimensions, or one dimension.
-            mappings = [part for part in parts if typing.get_origin(part) is dict]
-            by_key = isinstance(data, dict) and data and all(isinstance(value, dict) for value in data.values())
-            for part in mappings if by_key and mappings else [part for part in parts if part not in mappings]:
-                refuse_unknown(part, data, path)
 
 
 def refuse_secrets(data: Any, path: str) -> None:
