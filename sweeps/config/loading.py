@@ -26,7 +26,7 @@ Spec = TypeVar("Spec", bound=BaseModel)
 
 
 class _Reader(CheckedMappings, yaml.SafeLoader):
-    """A safe loader that refuses duplicate keys, and aliases without end."""
+    """A safe loader that refuses duplicate keys and aliases."""
 
 
 class _Writer(yaml.SafeDumper):
