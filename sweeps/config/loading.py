@@ -223,9 +223,8 @@ def _value(text: str) -> Any:
 
 
 def _validated(kind: type[Spec], data: dict[str, Any], overrides: list[str]) -> Spec:
-    named = {field for field in _CORPORA if _at(data, field).get("path") is None}
+    _forget_replaced(data, overrides)
     data = apply_overrides(data, overrides)
-    _forget_replaced(data, {override.partition("=")[0].strip() for override in overrides}, named)
     refuse_secrets(data, "")
     _resolve_paths(data)
     try:
@@ -238,26 +237,21 @@ _CORPORA = ("corpus", "shadow.corpus", "search.proxy")
 _PUBLIC = ("shadow.corpus", "search.proxy", "model.embeddings.corpus", "model.vocabulary")
 
 
-def _forget_replaced(data: dict[str, Any], given: set[str], named: set[str]) -> None:
-    """Drop the recipe's name, schema, size and description of a corpus that the user replaced by a path.
-
-    Args:
-        given: settings that the user gave.
-        named: corpora without a path in the recipe: their name and number of utterances are those of its own corpus.
-    """
-    if given & {"corpus", "corpus.name", "corpus.path"}:
+def _forget_replaced(data: dict[str, Any], overrides: list[str]) -> None:
+    """Drop the recipe's name, schema, size and description of a corpus that `overrides` replace by a path."""
+    given = {key.strip(): text for key, _, text in (override.partition("=") for override in overrides)}
+    if given.keys() & {"corpus", "corpus.name", "corpus.path"}:
         data.pop("description", None)
-    for field in named:
-        corpus, by_path = _at(data, field), f"{field}.path" in given and _at(data, field).get("path") is not None
-        if field in given or not (by_path or f"{field}.name" in given):
+    for field in _CORPORA:
+        corpus = _at(data, field)
+        path, name = (_value(given.get(f"{field}.{part}", "null")) for part in ("path", "name"))
+        if corpus.get("path") is not None or (path is None and name is None):
             continue
-        if by_path:
-            for own in {"name", "utterances"}:
-                if f"{field}.{own}" not in given:
-                    corpus.pop(own, None)
+        if path is not None:
+            corpus.pop("name", None)
+            corpus.pop("utterances", None)
         # The schema stays for a copy of its corpus, such as corpus.path=data/atis.
-        called = Path(str(corpus["path"])).stem if by_path else corpus.get("name")
-        if f"{field}.schema" not in given and corpus.get("schema") != called:
+        if corpus.get("schema") != (name if path is None else Path(str(path)).stem):
             corpus.pop("schema", None)
 
 
