@@ -61,7 +61,6 @@ def test_a_key_that_stands_twice_is_refused_wherever_it_stands(text: str, key: s
         ("space.training.epochs.int=[0,2]", "space.training.epochs = 0"),
         ("space.model.layres.choice=[1]", "model.layres = 1: unknown setting of kind = clc; did you mean layers?"),
         ("space.tau={linear: {uniform: [1]}}", "space.tau.linear.uniform = [1]: allowed: [low, high], two numbers"),
-        ("search.until=3", "search.until: removed; use search.trials, or budget.worker_hours"),
         ("model={kind: gpt}", "model.kind = 'gpt': allowed: clc, bert"),
         ("shadow.corpus=atis", "shadow.corpus = 'atis': allowed: a mapping of settings"),
         ("search.objectives=ser", "search.objectives = 'ser': allowed: a list"),
