@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 from typing import Any, TypeVar
@@ -74,9 +75,7 @@ def _over_base(path: Path, above: tuple[Path, ...] = ()) -> dict[str, Any]:
     wrong = f"{path}: base = {shown(base)}"
     if not isinstance(base, str):
         raise UserError(f"{wrong}: allowed: the name of a recipe, or the path of one from this file's folder")
-    file = _bundled(base) or _path("base", str(path.parent / base))
-    if not file.is_file():
-        raise UserError(f"{wrong}: no such recipe and no such file; {suggestion(base, recipe_names())}")
+    file = _recipe_file(base, f"{path}: base", path.parent)
     chain = (*above, path.resolve())
     if file.resolve() in chain:
         raise UserError(f"{wrong}: it has this recipe as its own base; allowed: another recipe")
@@ -100,25 +99,17 @@ def _merged(base: Any, own: Any, path: tuple[str, ...]) -> Any:
     return own if whole else base | {key: _merged(base.get(key), value, (*path, key)) for key, value in own.items()}
 
 
-def _bundled(name: str) -> Path | None:
-    """Return the file of a recipe that comes along, or None."""
-    return ours if is_name(name) and (ours := RECIPES / f"{name}.yaml").is_file() else None
-
-
-def _path(field: str, text: str) -> Path:
+def _recipe_file(name: str, field: str = "recipe", folder: str | Path = "") -> Path:
+    """Return the file of a recipe that comes along, or of one by its path from `folder`."""
+    if is_name(name) and (ours := RECIPES / f"{name}.yaml").is_file():
+        return ours
     try:
-        return as_path(text)
+        path = as_path(os.path.join(folder, name))
     except UserError as error:
         raise UserError(f"{field} = {error}") from None
-
-
-def _recipe_file(name: str) -> Path:
-    if (ours := _bundled(name)) is not None:
-        return ours
-    path = _path("recipe", name)
     if not path.is_file():
         raise UserError(
-            f"recipe = {name!r}: no such recipe and no such file; "
+            f"{field} = {name!r}: no such recipe and no such file; "
             f"{suggestion(name, recipe_names())} (or a path to a YAML file)"
         )
     return path
