@@ -90,8 +90,9 @@ def one_line(error: ValidationError, searched: Collection[str] = ()) -> str:
     if kind == "unknown_setting":
         if path in _REMOVED_SETTINGS:
             return f"{path}: removed; use {_REMOVED_SETTINGS[path][1]}"
-        message += f" of kind = {loc[-1]}" if loc and loc[-1] in _TAGS else ""
-        return f"{path[:200]} = {shown(value)}: {message}; {suggestion(str(context['field']), context['known'])}"
+        of = f" of kind = {loc[-1]}" if loc and loc[-1] in _TAGS else ""
+        known = suggestion(context["field"], context["known"].split(", "))
+        return f"{path[:200]} = {shown(value)}: unknown setting{of}; {known}"
     if kind == "missing":
         return f"{path}: {message}; allowed: {_PARTS[path]}" if path in _PARTS else f"{path}: {message}"
     if kind == "literal_error" and (instead := _REMOVED.get(path, {}).get(value)):
