@@ -265,13 +265,9 @@ def _resolve_paths(data: dict[str, Any]) -> None:
         encoder = _absolute("model.pretrained", pretrained)
         if pretrained.startswith((".", "~")) or Path(encoder).is_dir():
             model["pretrained"] = encoder
-    corpora = {field: _at(data, field) for field in ("corpus", "model.embeddings", *_PUBLIC)}
-    for field, several in (
-        ("model.features.public", _at(model, "features").get("public")),
-        ("corpora", data.get("corpora")),
-    ):
-        if isinstance(several, list):
-            corpora |= {f"{field}.{i}": corpus for i, corpus in enumerate(several) if isinstance(corpus, dict)}
+    corpora = {field: _at(data, field) for field in ("corpus", *_PUBLIC)}
+    if isinstance(public := _at(model, "features").get("public"), list):
+        corpora |= {f"model.features.public.{i}": corpus for i, corpus in enumerate(public) if isinstance(corpus, dict)}
     folder: Path | None = None
     for field, corpus in corpora.items():
         if isinstance(corpus.get("schema"), str) and corpus["schema"] not in SCHEMAS:
