@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from pydantic import BaseModel
-
 from sweeps.config.recipe import Recipe
 
 Schema = dict[str, Any]
@@ -22,9 +20,9 @@ class Setting(NamedTuple):
     meaning: str
 
 
-def settings(spec: type[BaseModel] = Recipe) -> list[Setting]:
+def settings() -> list[Setting]:
     """Return every setting, in the order of the specs."""
-    schema = spec.model_json_schema()
+    schema = Recipe.model_json_schema()
     return list(_settings(schema, schema["$defs"], "", ""))
 
 

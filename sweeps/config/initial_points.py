@@ -49,8 +49,8 @@ def initial_points(search: SearchSpec, space: Space, shapes: Shapes, kind: str, 
         if name not in SHAPE and isinstance(dimension := space[name], Dimension) and dimension.holds(value)
     }
     for point in (*_PAPER[kind], _SAFE):
-        moved = _moved(point, space)
-        if moved and moved | rest not in found:
+        moved = under_sampler_names(_moved(point, space), space, (), "point")
+        if moved.keys() - {"decay"} and moved | rest not in found:
             found.append(moved | rest)
     if not found and rest:  # nothing of the mechanism is searched
         found.append(rest)
@@ -72,12 +72,7 @@ def fitted(points: Iterable[Params], space: Space, shapes: Shapes, most: int) ->
         taken = {name: value for name, value in point.items() if name in space}
         if taken.get("decay") == "none":
             taken.pop("tau", None)
-        moved: Params = {}
-        for (name, value), (_, _, dimension) in zip(taken.items(), _named(taken, space), strict=True):
-            if dimension is not None and dimension.holds(value):
-                moved[name] = value
-            elif dimension is not None and not isinstance(value, str | bool):
-                moved[name] = _nearest(float(value), dimension)
+        moved = _moved(taken, space)
         if len(moved) < len(taken):
             continue
         try:
@@ -138,15 +133,14 @@ def under_sampler_names(point: Params, space: Space, shapes: Shapes, place: str)
 
 
 def _moved(point: Params, space: dict[str, Any]) -> Params:
-    """Return `point` moved into `space`; {} if its decay is not in the space, or none of its settings is searched."""
-    found = {}
-    for name, value, dimension in _named(point, space):
-        if dimension is None:
-            continue
-        if isinstance(value, str) and not dimension.holds(value):
+    """Return what is searched of `point`, with numbers moved into `space`; {} if a word of it is not in the space."""
+    found: Params = {}
+    for (name, value), (_, _, dimension) in zip(point.items(), _named(point, space), strict=True):
+        if dimension is not None and not dimension.holds(value) and isinstance(value, str | bool):
             return {}
-        found[name] = value if isinstance(value, str) else _nearest(float(value), dimension)
-    return found if found.keys() - {"decay"} else {}
+        if dimension is not None:
+            found[name] = value if dimension.holds(value) else _nearest(float(value), dimension)
+    return found
 
 
 def _nearest(value: float, dimension: Dimension) -> Any:

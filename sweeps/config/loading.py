@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import builtins
+import os
 import re
-import types
-import typing
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -14,7 +12,7 @@ from pydantic import BaseModel, ValidationError
 
 from edp.spec import UserError
 from sweeps.config.recipe import Recipe
-from sweeps.text.errors import drop_removed, one_line, removed, shown, suggestion
+from sweeps.text.errors import drop_removed, one_line, shown, suggestion
 from sweeps.text.paths import as_path, folder_name, is_name, short
 from sweeps.text.secrets import redacted
 from trainables.config import TrialSpec
@@ -29,7 +27,7 @@ Spec = TypeVar("Spec", bound=BaseModel)
 
 
 class _Reader(CheckedMappings, yaml.SafeLoader):
-    """A safe loader that refuses duplicate keys, and aliases without end."""
+    """A safe loader that refuses duplicate keys and aliases."""
 
 
 class _Writer(yaml.SafeDumper):
@@ -77,9 +75,7 @@ def _over_base(path: Path, above: tuple[Path, ...] = ()) -> dict[str, Any]:
     wrong = f"{path}: base = {shown(base)}"
     if not isinstance(base, str):
         raise UserError(f"{wrong}: allowed: the name of a recipe, or the path of one from this file's folder")
-    file = _bundled(base) or _path("base", str(path.parent / base))
-    if not file.is_file():
-        raise UserError(f"{wrong}: no such recipe and no such file; {suggestion(base, recipe_names())}")
+    file = _recipe_file(base, f"{path}: base", path.parent)
     chain = (*above, path.resolve())
     if file.resolve() in chain:
         raise UserError(f"{wrong}: it has this recipe as its own base; allowed: another recipe")
@@ -103,25 +99,17 @@ def _merged(base: Any, own: Any, path: tuple[str, ...]) -> Any:
     return own if whole else base | {key: _merged(base.get(key), value, (*path, key)) for key, value in own.items()}
 
 
-def _bundled(name: str) -> Path | None:
-    """Return the file of a recipe that comes along, or None."""
-    return ours if is_name(name) and (ours := RECIPES / f"{name}.yaml").is_file() else None
-
-
-def _path(field: str, text: str) -> Path:
+def _recipe_file(name: str, field: str = "recipe", folder: str | Path = "") -> Path:
+    """Return the file of a recipe that comes along, or of one by its path from `folder`."""
+    if is_name(name) and (ours := RECIPES / f"{name}.yaml").is_file():
+        return ours
     try:
-        return as_path(text)
+        path = as_path(os.path.join(folder, name))
     except UserError as error:
         raise UserError(f"{field} = {error}") from None
-
-
-def _recipe_file(name: str) -> Path:
-    if (ours := _bundled(name)) is not None:
-        return ours
-    path = _path("recipe", name)
     if not path.is_file():
         raise UserError(
-            f"recipe = {name!r}: no such recipe and no such file; "
+            f"{field} = {name!r}: no such recipe and no such file; "
             f"{suggestion(name, recipe_names())} (or a path to a YAML file)"
         )
     return path
@@ -226,10 +214,8 @@ def _value(text: str) -> Any:
 
 
 def _validated(kind: type[Spec], data: dict[str, Any], overrides: list[str]) -> Spec:
-    named = {field for field in _CORPORA if _at(data, field).get("path") is None}
+    _forget_replaced(data, overrides)
     data = apply_overrides(data, overrides)
-    _forget_replaced(data, {override.partition("=")[0].strip() for override in overrides}, named)
-    refuse_unknown(kind, data, "")
     refuse_secrets(data, "")
     _resolve_paths(data)
     try:
@@ -242,26 +228,21 @@ _CORPORA = ("corpus", "shadow.corpus", "search.proxy")
 _PUBLIC = ("shadow.corpus", "search.proxy", "model.embeddings.corpus", "model.vocabulary")
 
 
-def _forget_replaced(data: dict[str, Any], given: set[str], named: set[str]) -> None:
-    """Drop the recipe's name, schema, size and description of a corpus that the user replaced by a path.
-
-    Args:
-        given: settings that the user gave.
-        named: corpora without a path in the recipe: their name and number of utterances are those of its own corpus.
-    """
-    if given & {"corpus", "corpus.name", "corpus.path"}:
+def _forget_replaced(data: dict[str, Any], overrides: list[str]) -> None:
+    """Drop the recipe's name, schema, size and description of a corpus that `overrides` replace by a path."""
+    given = {key.strip(): text for key, _, text in (override.partition("=") for override in overrides)}
+    if given.keys() & {"corpus", "corpus.name", "corpus.path"}:
         data.pop("description", None)
-    for field in named:
-        corpus, by_path = _at(data, field), f"{field}.path" in given and _at(data, field).get("path") is not None
-        if field in given or not (by_path or f"{field}.name" in given):
+    for field in _CORPORA:
+        corpus = _at(data, field)
+        path, name = (_value(given.get(f"{field}.{part}", "null")) for part in ("path", "name"))
+        if corpus.get("path") is not None or (path is None and name is None):
             continue
-        if by_path:
-            for own in {"name", "utterances"}:
-                if f"{field}.{own}" not in given:
-                    corpus.pop(own, None)
+        if path is not None:
+            corpus.pop("name", None)
+            corpus.pop("utterances", None)
         # The schema stays for a copy of its corpus, such as corpus.path=data/atis.
-        called = Path(str(corpus["path"])).stem if by_path else corpus.get("name")
-        if f"{field}.schema" not in given and corpus.get("schema") != called:
+        if corpus.get("schema") != (name if path is None else Path(str(path)).stem):
             corpus.pop("schema", None)
 
 
@@ -284,13 +265,9 @@ def _resolve_paths(data: dict[str, Any]) -> None:
         encoder = _absolute("model.pretrained", pretrained)
         if pretrained.startswith((".", "~")) or Path(encoder).is_dir():
             model["pretrained"] = encoder
-    corpora = {field: _at(data, field) for field in ("corpus", "model.embeddings", *_PUBLIC)}
-    for field, several in (
-        ("model.features.public", _at(model, "features").get("public")),
-        ("corpora", data.get("corpora")),
-    ):
-        if isinstance(several, list):
-            corpora |= {f"{field}.{i}": corpus for i, corpus in enumerate(several) if isinstance(corpus, dict)}
+    corpora = {field: _at(data, field) for field in ("corpus", *_PUBLIC)}
+    if isinstance(public := _at(model, "features").get("public"), list):
+        corpora |= {f"model.features.public.{i}": corpus for i, corpus in enumerate(public) if isinstance(corpus, dict)}
     folder: Path | None = None
     for field, corpus in corpora.items():
         if isinstance(corpus.get("schema"), str) and corpus["schema"] not in SCHEMAS:
@@ -313,46 +290,6 @@ def _absolute(field: str, path: str) -> str:
         raise UserError(f"{field} = {error}") from None
     except (ValueError, RuntimeError, OSError) as error:
         raise UserError(f"{field} = {short(path)}: {error}; allowed: a path") from None
-
-
-def refuse_unknown(annotation: Any, data: Any, path: str) -> None:
-    """Raise for an unknown setting. Unlike Pydantic's own error, this one names the known settings.
-
-    Args:
-        annotation: the type that `data` is validated as.
-        path: the dotted path of `data`, empty or with a dot at its end.
-
-    Raises:
-        UserError: with the setting, and the known ones.
-    """
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        fields = annotation.model_fields
-        tag = fields.get("kind")
-        if not isinstance(data, dict) or (tag is not None and data.get("kind") != tag.default):
-            return
-        for key, value in data.items():
-            if key not in fields:
-                here = f"{path}{key}"[:200]
-                if message := removed(here):
-                    raise UserError(message)
-                what = "unknown setting" if tag is None else f"unknown setting of kind = {tag.default}"
-                raise UserError(f"{here} = {shown(value)}: {what}; {suggestion(str(key), fields)}")
-            refuse_unknown(fields[key].annotation, value, f"{path}{key}.")
-        return
-    parts = typing.get_args(annotation)
-    match typing.get_origin(annotation), data:
-        case builtins.tuple, list():
-            for i, value in enumerate(data):
-                refuse_unknown(parts[0], value, f"{path}{i}.")
-        case builtins.dict, dict():
-            for key, value in data.items():
-                refuse_unknown(parts[1], value, f"{path}{key}.")
-        case ((typing.Union | types.UnionType | typing.Annotated), _):
-            # `space.tau` may be a mapping of decays to dimensions, or one dimension.
-            mappings = [part for part in parts if typing.get_origin(part) is dict]
-            by_key = isinstance(data, dict) and data and all(isinstance(value, dict) for value in data.values())
-            for part in mappings if by_key and mappings else [part for part in parts if part not in mappings]:
-                refuse_unknown(part, data, path)
 
 
 def refuse_secrets(data: Any, path: str) -> None:

@@ -105,7 +105,7 @@ class Recipe(Frozen):
                     f"edp.epsilon = {most:g} is over epsilon_budget = {self.epsilon_budget:g}: "
                     "every trial would be refused"
                 )
-        if self.epsilon_budget is not None and (why := self._infinite()):
+        if self.epsilon_budget is not None and (why := _infinite(self.edp)):
             raise ValueError(
                 f"epsilon_budget = {self.epsilon_budget:g}: the honest epsilon is infinite for every trial with {why}, "
                 "so every trial would be refused; remove one"
@@ -114,20 +114,7 @@ class Recipe(Frozen):
             raise ValueError(
                 f"edp.z0 = {self.edp.z0:g} and edp.epsilon = {self.edp.epsilon:g} are both given; give one"
             )
-        if "log10_epsilon" in self.search.objectives and (why := self._infinite()):
-            raise ValueError(
-                f"search.objectives: the honest epsilon is infinite for every trial with {why}; "
-                "name log10_epsilon_paper instead of log10_epsilon"
-            )
         return self
-
-    def _infinite(self) -> str | None:
-        """Return the setting with which no trial has a finite epsilon, or None."""
-        if self.edp.alpha == "paper":
-            return "edp.alpha = paper"
-        if self.edp.reproducible_noise is not None:
-            return "edp.reproducible_noise"
-        return "edp.z0 = 0" if self.edp.z0 == 0 else None
 
     @property
     def target(self) -> float | None:
@@ -250,11 +237,10 @@ def _check_space(recipe: Recipe) -> None:
             raise ValueError(
                 "space.edp.alpha: paper has an infinite epsilon whatever the noise, so it meets no target; remove it"
             )
-        infinite = trial.edp.alpha == "paper" or (trial.edp.z0 == 0 and not targeted)
-        if infinite and "log10_epsilon" in recipe.search.objectives:
+        if "log10_epsilon" in recipe.search.objectives and (why := _infinite(trial.edp)):
             raise ValueError(
-                f"search.objectives: the honest epsilon is infinite at edp.z0 = {trial.edp.z0:g}, "
-                f"edp.alpha = {trial.edp.alpha}; remove them, or name log10_epsilon_paper or no epsilon"
+                f"search.objectives: the honest epsilon is infinite with {why}; remove it, or name log10_epsilon_paper "
+                "instead of log10_epsilon"
             )
     # A value inside a range may be refused although its ends are not, if they are whole numbers, or multiples of N.
     first = example_params(recipe)
@@ -268,6 +254,15 @@ def _check_space(recipe: Recipe) -> None:
         except ValidationError as error:
             allowed = "choice" if dimension.int is not None else "int, or choice"
             raise ValueError(f"space.{name} may suggest {inside:g}: {one_line(error)}; or {allowed}") from None
+
+
+def _infinite(edp: EDPSpec | FixedEDP) -> str | None:
+    """Return the setting with which no trial has a finite epsilon, or None."""
+    if edp.alpha == "paper":
+        return "edp.alpha = paper"
+    if edp.reproducible_noise is not None:
+        return "edp.reproducible_noise"
+    return "edp.z0 = 0" if edp.z0 == 0 else None
 
 
 def _check_dimension(recipe: Recipe, name: str, dimension: Dimension | dict[str, Dimension]) -> None:

@@ -34,8 +34,8 @@ from trainables.features.encoded_corpus import EncodedCorpus, encode
 from trainables.features.states import has_name_scores, has_states
 from trainables.features.word_pieces import WordPieces, readable
 from trainables.measure.attacks.canary import make_canaries, plant, toss_coins
-from trainables.measure.attacks.shadow import fit_attack, save_attack
-from trainables.records.files import reading
+from trainables.measure.attacks.shadow import fit_attack
+from trainables.records.files import reading, write_json
 from trainables.records.job import TrialError, TrialJob, TrialResult, TrialStopped
 from trainables.records.pareto import Metrics
 from trainables.workers.client import OnEpoch
@@ -249,7 +249,7 @@ def ensure_attack(spec: TrialSpec, prepared: Prepared, folder: Path, run_job: Ru
     seen = folder / "attack_features.npz"
     with reading(seen), np.load(seen) as features:
         attack = fit_attack(features["members"], features["non_members"])
-    save_attack(attack, prepared.attack)
+    write_json(prepared.attack, attack)
 
 
 @contextmanager

@@ -275,21 +275,12 @@ def clip_words(spec: TrialSpec) -> str:
     return f"{clips} average{'s' * (clips > 1)} clipped a step"
 
 
-def clip_modes(front: Sequence[Point]) -> dict[str, str]:
-    """Map each point to its clipping in words."""
-    of_shape: dict[tuple[str, ...], str] = {}  # building a spec takes a millisecond, and a front has hundreds of points
-    modes: dict[str, str] = {}
-    for point in front:
-        shape = tuple(str(point.params.get(name)) for name in SHAPE)
-        if shape not in of_shape:
-            of_shape[shape] = clip_words(point.spec)
-        modes[point.name] = of_shape[shape]
-    return modes
-
-
 def mechanisms(front: Sequence[Point]) -> dict[str, str]:
     """Map the first point of each clipping mode to its words; {} if the front has one mode only."""
+    of_shape: dict[tuple[str, ...], Point] = {}  # a spec takes a millisecond, and a front has hundreds of points
+    for point in front:
+        of_shape.setdefault(tuple(str(point.params.get(name)) for name in SHAPE), point)
     first: dict[str, str] = {}
-    for name, words in clip_modes(front).items():
-        first.setdefault(words, name)
+    for point in of_shape.values():
+        first.setdefault(clip_words(point.spec), point.name)
     return {name: words for words, name in first.items()} if len(first) > 1 else {}

@@ -13,7 +13,6 @@ from sweeps.text.paths import short
 _TAGS = frozenset({"clc", "bert"})
 _WORDS = {
     "missing": "missing",
-    "extra_forbidden": "unknown setting",
     "tuple_type": "allowed: a list",
     "dict_type": "allowed: a mapping of settings",
     "model_type": "allowed: a mapping of settings",
@@ -61,6 +60,8 @@ def one_line(error: ValidationError, searched: Collection[str] = ()) -> str:
         searched: settings whose value is from a recipe's space; the message then names the space.
     """
     problem = error.errors()[0]
+    if problem["type"] == "unknown_setting":  # Below space, the member of the union that was meant has deeper problems.
+        problem = max(error.errors(), key=lambda one: (one["type"] != "model_type", len(one["loc"])))
     context = problem.get("ctx", {})
     loc = problem["loc"]
     # The key of a dimension of the space is the dotted path of its setting, which may look like a validator's name.
@@ -72,7 +73,7 @@ def one_line(error: ValidationError, searched: Collection[str] = ()) -> str:
     value, kind = problem["input"], problem["type"]
     if len(place) > 1 and place[-1] == "bool":  # a choice's value; Pydantic names the first of its possible types
         place, kind, message = place[:-1], "", "allowed: a number, a text, true or false"
-    elif kind == "truth_value":
+    elif kind in ("truth_value", "unknown_setting"):
         place, value, message = [*place, context["field"]], context["value"], problem["msg"]
     elif kind in ("union_tag_invalid", "union_tag_not_found"):
         # Of a model, which is the only union with tags.
@@ -86,11 +87,14 @@ def one_line(error: ValidationError, searched: Collection[str] = ()) -> str:
         message = _DIMENSION
     path = ".".join(map(str, place))
     path = next((f"space.{name}" for name in (path, path.removeprefix("edp.")) if name in searched), path)
-    if kind == "extra_forbidden" and (found := removed(path)):
-        return found
-    if kind in ("extra_forbidden", "missing"):
-        wanted = f"; allowed: {_PARTS[path]}" if kind == "missing" and path in _PARTS else ""
-        return f"{path}: {message}{wanted}"
+    if kind == "unknown_setting":
+        if path in _REMOVED_SETTINGS:
+            return f"{path}: removed; use {_REMOVED_SETTINGS[path][1]}"
+        of = f" of kind = {loc[-1]}" if loc and loc[-1] in _TAGS else ""
+        known = suggestion(context["field"], context["known"].split(", "))
+        return f"{path[:200]} = {shown(value)}: unknown setting{of}; {known}"
+    if kind == "missing":
+        return f"{path}: {message}; allowed: {_PARTS[path]}" if path in _PARTS else f"{path}: {message}"
     if kind == "literal_error" and (instead := _REMOVED.get(path, {}).get(value)):
         return f"{path} = {value}: removed; use {instead}"
     if kind == "value_error":
@@ -102,11 +106,6 @@ def one_line(error: ValidationError, searched: Collection[str] = ()) -> str:
 def _is_field(part: Any) -> bool:
     """Return True for a field's name. Pydantic puts names of union members and validators among them."""
     return not (isinstance(part, str) and ((part[:1].isupper() and part != "C") or "[" in part or "-" in part))
-
-
-def removed(path: str) -> str | None:
-    """Return the message for a setting that was removed, None for other paths."""
-    return f"{path}: removed; use {_REMOVED_SETTINGS[path][1]}" if path in _REMOVED_SETTINGS else None
 
 
 def drop_removed(data: dict[str, Any]) -> dict[str, Any]:

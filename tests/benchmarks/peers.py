@@ -132,7 +132,7 @@ def plain_bert(spec: BERTSpec, vocabulary_size: int | None) -> Any:
     config = BertConfig(
         vocab_size=vocabulary_size or 30_522,
         hidden_size=spec.hidden_size,
-        num_hidden_layers=spec.random_layers,
+        num_hidden_layers=spec.layers or 4,
         num_attention_heads=spec.heads,
         intermediate_size=1200 if spec.hidden_size == 312 else 4 * spec.hidden_size,
         max_position_embeddings=MAX_PIECES,

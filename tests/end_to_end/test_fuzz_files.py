@@ -26,8 +26,8 @@ from sweeps.store.prepared import locate
 from tests.support.fuzzing import EXAMPLES, Ended, fenced, run_line, tally, tried
 from tests.support.synthetic import sweep_of
 from trainables.measure.attacks.roc import measure
-from trainables.measure.attacks.shadow import fit_attack, save_attack
-from trainables.records.files import save_tensors
+from trainables.measure.attacks.shadow import fit_attack
+from trainables.records.files import save_tensors, write_json
 
 __all__ = ["fenced", "tally"]
 
@@ -159,7 +159,7 @@ def whole(fenced: Path) -> Path:
     seen = {"members": rng.normal(size=(30, 4)), "non_members": rng.normal(size=(30, 4))}
     prepared = locate(base.recipe.baseline(), base.cache)
     prepared.attack.parent.mkdir(parents=True, exist_ok=True)
-    save_attack(fit_attack(**seen), prepared.attack)
+    write_json(prepared.attack, fit_attack(**seen))
     found = measure("shadow", seen["members"][:, 0], seen["non_members"][:, 0])
     attacks: dict[str, Any] = {"references": 2, "reference_training": "sgd", "reference_epochs": 1}
     attacks |= {"attacks": [found.document()], "curves": {"shadow": {"fpr": list(found.fpr), "tpr": list(found.tpr)}}}

@@ -21,9 +21,8 @@ from trainables.features.compute_states import _join
 from trainables.features.encoded_corpus import encode
 from trainables.features.states import Moments
 from trainables.measure.attacks.canary import toss_coins
-from trainables.measure.attacks.shadow import save_attack
 from trainables.records.epochs import write_curve, write_model
-from trainables.records.files import disk_full, save_arrays, save_tensors
+from trainables.records.files import disk_full, save_arrays, save_tensors, write_json
 from trainables.training.checkpoint import Checkpoint, save_checkpoint
 
 MANY = 50_000
@@ -65,7 +64,7 @@ WRITERS: dict[str, Callable[[Path], object]] = {
     "states of a frozen encoder": states,
     "moments": moments,
     "encoded corpus": lambda place: encode(load_corpus(spec().corpus), spec().model, place / "corpus"),
-    "fitted attack": lambda place: save_attack({"coef": [0.1] * MANY}, place / "attack.json"),
+    "fitted attack": lambda place: write_json(place / "attack.json", {"coef": [0.1] * MANY}),
     "coins": lambda place: toss_coins(place / "coins.json", MANY),
     "curve": lambda place: write_curve([{"valid_ser": 0.123456789}] * MANY, place),
     "file that a user names": report,

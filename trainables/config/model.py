@@ -185,10 +185,5 @@ class BERTSpec(Frozen):
         """The public text before each utterance; empty: none."""
         return "" if self.features is None else self.features.prompt
 
-    @property
-    def random_layers(self) -> int:
-        """The number of layers of a random start, by default the paper's four."""
-        return 4 if self.layers is None else self.layers
-
 
 ModelSpec = Annotated[CLCSpec | BERTSpec, Field(discriminator="kind")]

@@ -210,11 +210,10 @@ def _read(path: Path, wanted: str, digest: str | None = None) -> ReadSchema:
         problem = error.errors()[0]
         # Below a label's key, only numbers are the file's own: others name a member of a union.
         parts = [str(part) for depth, part in enumerate(problem["loc"]) if depth < 3 or isinstance(part, int)]
+        parts += [problem["ctx"]["field"]] if problem["type"] == "unknown_setting" else []
         place, what = " ".join(".".join(parts).split()), problem["msg"].removeprefix("Value error, ")
-        if problem["type"] == "extra_forbidden":
-            inside: dict[object, type[Frozen]] = {"intents": Intent, "slots": Slot}
-            keys = inside[problem["loc"][0]] if len(problem["loc"]) > 1 else Schema
-            what = f"unknown key; allowed: {', '.join(keys.model_fields)}"
+        if problem["type"] == "unknown_setting":
+            what = f"unknown key; allowed: {problem['ctx']['known']}"
         elif problem["type"] in ("dict_type", "model_type", "model_attributes_type"):
             what = "allowed: {description: …}" if len(problem["loc"]) > 1 else "allowed: a mapping of names, or a list"
         elif problem["type"] in ("tuple_type", "string_type"):

@@ -309,10 +309,9 @@ def encode(
         progress: a function that is called with the number of encoded utterances and of all.
 
     Raises:
-        UserError: for a split without utterances, an utterance without tokens, a label outside `labels`, or labels that
-            leave nothing to learn.
+        UserError: for labels that leave nothing to learn.
     """
-    every = {name: _checked(getattr(splits, name), name) for name in SPLITS}
+    every: dict[Split, list[Utterance]] = {name: getattr(splits, name) for name in SPLITS}
     if splits.canaries:
         every["canaries"] = splits.canaries
     if text:
@@ -360,19 +359,6 @@ def _move(building: Path, folder: Path) -> None:
             raise
 
 
-def _checked(utterances: list[Utterance], split: Split) -> list[Utterance]:
-    """Return the utterances of a split if there are any and all have tokens and as many tags."""
-    if not utterances:
-        raise UserError(f"corpus: split {split} has no utterances; allowed: at least one")
-    for index, utterance in enumerate(utterances):
-        if not utterance.tokens or len(utterance.tokens) != len(utterance.tags):
-            raise UserError(
-                f"corpus: utterance {index} of split {split} has {len(utterance.tokens)} tokens and "
-                f"{len(utterance.tags)} tags; allowed: as many tags as tokens, and at least one"
-            )
-    return utterances
-
-
 def _write_splits(
     every: dict[Split, list[Utterance]], labels: Labels, folder: Path, progress: Progress | None
 ) -> tuple[list[str], str]:
@@ -392,11 +378,8 @@ def _write_splits(
         offsets = np.zeros(len(utterances) + 1, np.int64)
         for row, utterance in enumerate(utterances):
             start, end = offsets[row], offsets[row] + len(utterance.tokens)
-            try:
-                tags[start:end] = [tag_ids[tag] for tag in utterance.tags]
-                intents[row] = intent_ids[utterance.intent]
-            except KeyError as error:
-                raise UserError(f"corpus: split {split} has the label {error}, which the schema lacks") from None
+            tags[start:end] = [tag_ids[tag] for tag in utterance.tags]
+            intents[row] = intent_ids[utterance.intent]
             tokens[start:end] = [words.setdefault(word, len(words)) for word in utterance.tokens]
             offsets[row + 1] = end
             user_ids[row] = users.setdefault(utterance.user, len(users))

@@ -161,9 +161,8 @@ class Encoder:
         """Raise if more than adapters of a decoder are to be trained, or if an intent is read at its first sub-word."""
         own = f"model.pretrained = {self.name}, of type {self.config.model_type}, "
         if model.trainable not in ("lora", "heads"):
-            tied = _tied(self.config) if model.trainable == "all" else ""
             raise UserError(
-                f"model.trainable = {model.trainable}: {own}is no encoder such as BERT{tied}; allowed: heads, lora"
+                f"model.trainable = {model.trainable}: {own}is no encoder such as BERT; allowed: heads, lora"
             )
         if model.sentence == "first":
             raise UserError(
@@ -231,16 +230,6 @@ def sub_word(config: PreTrainedConfig, setting: str, otherwise: str) -> str:
     `auto` is a decoder's last one, since no other has read all of a word or an utterance, and `otherwise` of others.
     """
     return setting if setting != "auto" else "last" if reads_left(config) else otherwise
-
-
-def _tied(config: PreTrainedConfig) -> str:
-    """Return words for a tensor that two layers of an architecture share, as T5's embedding; empty if there is none."""
-    with torch.device("meta"):
-        names: dict[int, str] = {}
-        for name, parameter in empty_encoder(config).named_parameters(remove_duplicate=False):
-            if names.setdefault(id(parameter), name) != name:
-                return f", and would train {names[id(parameter)]} twice, which is {name} too"
-    return ""
 
 
 @contextmanager

@@ -231,31 +231,19 @@ def _largest(scores: NDArray[np.float32]) -> NDArray[np.float32]:
     return np.pad(kept, [(0, 0)] * (kept.ndim - 1) + [(0, missing)]) if missing else kept
 
 
-def membership_indices(
-    train: int, test: int, *, seed: int, at_most: int = MAX_MEMBERS
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Choose equally many members and non-members, the same for every trial of a sweep, as sorted indices.
-
-    Args:
-        train: number of utterances that members are drawn from.
-        test: number of utterances that non-members are drawn from.
-    """
-    rng = np.random.default_rng([seed, 0x4D4941])
-    n = min(train, test, at_most)
-    members = np.sort(rng.choice(train, n, replace=False))
-    return members, np.sort(rng.choice(test, n, replace=False))
-
-
 def members_and_others(
     corpus: EncodedCorpus, split: Split, *, seed: int, at_most: int = MAX_MEMBERS
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Choose members among the training utterances without canaries, and as many non-members among those of `split`.
 
-    Utterances whose intents the schema lacks are no non-members, since they could not have been members.
+    They are sorted indices, the same for every trial of a sweep. Utterances whose intents the schema lacks are no
+    non-members, since they could not have been members.
     """
-    known = corpus.known(split)
-    members, others = membership_indices(corpus.size("train") - corpus.planted, len(known), seed=seed, at_most=at_most)
-    return members, known[others]
+    rng, known = np.random.default_rng([seed, 0x4D4941]), corpus.known(split)
+    own = corpus.size("train") - corpus.planted
+    n = min(own, len(known), at_most)
+    members = np.sort(rng.choice(own, n, replace=False))
+    return members, known[np.sort(rng.choice(len(known), n, replace=False))]
 
 
 _RESAMPLES = 2_000

@@ -97,7 +97,7 @@ def _encoder(spec: BERTSpec, vocabulary_size: int | None) -> tuple[PreTrainedMod
     config = BertConfig(
         vocab_size=vocabulary_size or _BERT_VOCABULARY,
         hidden_size=spec.hidden_size,
-        num_hidden_layers=spec.random_layers,
+        num_hidden_layers=spec.layers or 4,
         num_attention_heads=spec.heads,
         intermediate_size=1200 if spec.hidden_size == 312 else 4 * spec.hidden_size,  # TinyBERT has 1,200
         max_position_embeddings=MAX_PIECES,

@@ -11,7 +11,6 @@ trial's epochs are non-dominated.
 
 from __future__ import annotations
 
-import json
 import math
 import shutil
 from collections.abc import Callable, Sequence
@@ -19,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from edp.ledger import Ledger
-from trainables.records.files import BrokenFile, atomic_write, read_json_if_any, save_tensors
+from trainables.records.files import BrokenFile, atomic_write, read_json_if_any, save_tensors, write_json
 from trainables.records.pareto import (
     TRADE_OFF,
     Metrics,
@@ -174,8 +173,7 @@ def read_curve(folder: Path) -> list[Metrics]:
 def write_curve(curve: list[Metrics], folder: Path) -> None:
     """Replace the curve, in one step."""
     folder.mkdir(parents=True, exist_ok=True)
-    with atomic_write(folder / "curve.json") as partial:
-        partial.write_text(json.dumps(curve))
+    write_json(folder / "curve.json", curve)
 
 
 def write_model(folder: Path, contents: dict[str, Any], ledger: Ledger) -> None:

@@ -51,17 +51,8 @@ def read_json(path: Path, kind: Callable[..., Read]) -> Read:
         BrokenFile: for a file that is missing, cannot be read, is not JSON, or is not of this kind.
         UserError: if the machine lacks what it takes to read it.
     """
-    try:
+    with reading(path):
         return _adapter(kind).validate_json(path.read_bytes())
-    except OSError as error:
-        if error.errno in _WANTING:
-            raise _not_now(path, error) from None
-        raise BrokenFile(f"{path}: {error.strerror}; allowed: the file that was written there") from None
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-        place = ".".join(str(part) for part in first["loc"])
-        what = f"{place}: {first['msg']}" if place else first["msg"]
-        raise BrokenFile(f"{path} is broken ({what[:200]}); allowed: the file that was written there") from None
 
 
 def read_json_if_any(path: Path, kind: Callable[..., Read]) -> Read | None:
@@ -91,17 +82,15 @@ def reading(path: Path) -> Iterator[None]:
         yield
     except UserError:
         raise
-    except MemoryError as error:
-        raise _not_now(path, error) from None
     except Exception as error:  # NumPy, zipfile, pickle and PyTorch have many types for a damaged file
-        if isinstance(error, OSError) and error.errno in _WANTING:
-            raise _not_now(path, error) from None
-        raise BrokenFile(f"{path} is broken ({one_line(error)}); allowed: the file that was written there") from None
-
-
-def _not_now(path: Path, error: Exception) -> UserError:
-    why = getattr(error, "strerror", None) or one_line(error)
-    return UserError(f"{path} cannot be read now ({why}); allowed: another try, with more memory or open files")
+        why = getattr(error, "strerror", None) or one_line(error)
+        if isinstance(error, MemoryError) or getattr(error, "errno", None) in _WANTING:
+            again = "allowed: another try, with more memory or open files"
+            raise UserError(f"{path} cannot be read now ({why}); {again}") from None
+        if isinstance(error, ValidationError):
+            first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+            why = ": ".join([".".join(map(str, first["loc"])), first["msg"]][not first["loc"] :])[:200]
+        raise BrokenFile(f"{path} is broken ({why}); allowed: the file that was written there") from None
 
 
 # Building an adapter takes far longer than reading a file with it.

@@ -1,8 +1,7 @@
-"""YAML files that people write: no key twice, no aliases without end, and errors of one line with file and line."""
+"""YAML files that people write: no key twice, no aliases, and errors of one line with file and line."""
 
 from __future__ import annotations
 
-import itertools
 from pathlib import Path
 from typing import Any
 
@@ -15,19 +14,15 @@ class DuplicateKey(yaml.MarkedYAMLError):
     """A key that occurs twice in one mapping, which YAML forbids and PyYAML accepts."""
 
 
-_MOST_VALUES = 100_000
-"""Most values in a YAML file. The largest of ours has fewer than 300."""
+class CheckedMappings(yaml.parser.Parser, yaml.composer.Composer, yaml.constructor.BaseConstructor):
+    """A part of a loader that refuses duplicate keys, and aliases: ten anchors of ten aliases each are 10^10 values."""
 
-
-class CheckedMappings(yaml.composer.Composer, yaml.constructor.BaseConstructor):
-    """A part of a loader that refuses duplicate keys, and aliases without end."""
-
-    def compose_document(self) -> yaml.Node | None:
-        """Return the document's node, or raise `yaml.MarkedYAMLError` if its aliases make too many values."""
-        node: yaml.Node | None = super().compose_document()
-        if node is not None:
-            _check_size(node)
-        return node
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        """Return the next node, or raise `yaml.MarkedYAMLError` for an alias."""
+        if self.check_event(yaml.AliasEvent):
+            mark = self.peek_event().start_mark
+            raise yaml.MarkedYAMLError(problem="an alias; allowed: values written out", problem_mark=mark)
+        return super().compose_node(parent, index)
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         """Return a mapping, or raise `DuplicateKey`."""
@@ -37,33 +32,6 @@ class CheckedMappings(yaml.composer.Composer, yaml.constructor.BaseConstructor):
                 raise DuplicateKey(problem=f"{key.value} is given twice; allowed: once", problem_mark=key.start_mark)
             seen.add(key.value if isinstance(key, yaml.ScalarNode) else None)
         return super().construct_mapping(node, deep)
-
-
-def _check_size(root: yaml.Node) -> None:
-    """Raise if a document has more than `_MOST_VALUES` values once every alias stands for what it names.
-
-    PyYAML keeps one object for all aliases of an anchor, but the settings are walked, and ten anchors of ten aliases
-    each are 10^10 values.
-
-    Raises:
-        yaml.MarkedYAMLError: also for an anchor within itself.
-    """
-    sizes: dict[int, int | None] = {}
-
-    def size(node: yaml.Node) -> int:
-        if not isinstance(node, yaml.CollectionNode):
-            return 1
-        if id(node) not in sizes:
-            sizes[id(node)] = None  # until its parts are counted
-            parts = itertools.chain(*node.value) if isinstance(node, yaml.MappingNode) else node.value
-            sizes[id(node)] = 1 + sum(size(part) for part in parts)
-        found = sizes[id(node)]
-        if found is None or found > _MOST_VALUES:
-            fault = "an anchor holds itself" if found is None else f"aliases make more than {_MOST_VALUES:,} values"
-            raise yaml.MarkedYAMLError(problem=f"{fault}; allowed: values written out", problem_mark=node.start_mark)
-        return found
-
-    size(root)
 
 
 def read_yaml(path: Path, loader: Any, what: str, raw: bytes | None = None) -> dict[str, Any]:

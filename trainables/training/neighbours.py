@@ -109,7 +109,6 @@ def differences(
     loud: float = 1.0,
     silent: bool = False,
     against: bool = False,
-    seed: int = 0,
 ) -> Iterator[Difference]:
     """Yield the difference of each step of a training of `spec`, in a process group of one worker.
 
@@ -118,13 +117,12 @@ def differences(
         loud: factor of all losses. If it is large, the clip limits every gradient.
         silent: True for a unit whose own losses are 0: nothing may differ.
         against: True for a unit whose gradient reverses the direction of the mean of its micro-batch, if it can.
-        seed: of the secrets that both trainings have.
 
     Raises:
         trainables.records.job.TrialFailed: if the model cannot be trained with these settings.
     """
-    one = _trainer(spec, with_it.corpus, seed)
-    other = _trainer(spec, without.corpus, seed, one.ddp.module)
+    one = _trainer(spec, with_it.corpus)
+    other = _trainer(spec, without.corpus, one.ddp.module)
     one.loud_e[:], other.loud_e[:] = loud, loud
     other.loud_e[without.unit] = 0.0
     if against and spec.edp.unit == "example":
@@ -142,9 +140,9 @@ def differences(
             other.own_hook.clip.C = one.own_hook.clip.C
 
 
-def _trainer(spec: TrialSpec, corpus: EncodedCorpus, seed: int = 0, model: nn.Module | None = None) -> LoudTrainer:
-    """Return a trainer without noise, with the secrets of `seed`, that starts at `model` or else anew."""
-    silent = spec.edp.model_copy(update={"z0": 0.0, "reproducible_noise": seed})
+def _trainer(spec: TrialSpec, corpus: EncodedCorpus, model: nn.Module | None = None) -> LoudTrainer:
+    """Return a trainer without noise, with the same secrets as any other, that starts at `model` or else anew."""
+    silent = spec.edp.model_copy(update={"z0": 0.0, "reproducible_noise": 0})
     spec, device = spec.model_copy(update={"edp": silent}), pick_device(spec.training)
     start = new_model(spec, corpus, device)
     if model is not None:

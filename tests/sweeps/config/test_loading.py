@@ -86,23 +86,16 @@ def test_a_broken_recipe_file_is_refused_in_one_line(text: bytes, says: str, tmp
     assert "\n" not in str(caught.value)
 
 
-def _nested(depth: int) -> str:
-    """Return a recipe whose last line is 10^depth words, by aliases of aliases."""
-    lines = ["corpus:", "  name: &a0 [x, x, x, x, x, x, x, x, x, x]", "space:"]
-    lines += [f"  s{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]" for i in range(1, depth)]
-    return "\n".join(lines) + "\n"
-
-
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        (_nested(10), "line 7: not YAML: aliases make more than 100,000 values; allowed: values written out"),
-        ("corpus: &a\n  name: *a\n", "line 1: not YAML: an anchor holds itself"),
-        ("corpus: &a\n  <<: *a\n", "line 1: not YAML: an anchor holds itself"),
-        ("space: &a [[*a]]\n", "line 1: not YAML: an anchor holds itself"),
+        ("corpus:\n  name: &a [x]\nspace: [*a]\n", "line 3: not YAML: an alias; allowed: values written out"),
+        ("corpus: &a\n  name: *a\n", "line 2: not YAML: an alias"),
+        ("corpus: &a\n  <<: *a\n", "line 2: not YAML: an alias"),
+        ("space: &a [[*a]]\n", "line 1: not YAML: an alias"),
     ],
 )
-def test_aliases_are_bounded(text: str, says: str, tmp_path: Path) -> None:
+def test_an_alias_is_refused(text: str, says: str, tmp_path: Path) -> None:
     path = tmp_path / "recipe.yaml"
     path.write_text(text)
     for read in (read_yaml, lambda path: load_recipe(str(path), []), lambda path: load_config(path, [])):

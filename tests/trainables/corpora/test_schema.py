@@ -21,8 +21,9 @@ from trainables.corpora.schema import bound_by, read_schema, schema_of, skeleton
 from trainables.corpora.types import UNKNOWN, LabelNames, Splits
 from trainables.features.encoded_corpus import encode
 from trainables.measure.attacks.canary import make_canaries
-from trainables.measure.attacks.shadow import fit_attack, save_attack
+from trainables.measure.attacks.shadow import fit_attack
 from trainables.measure.predictions import Predictions, _outcomes, members_and_others, utility_metrics
+from trainables.records.files import write_json
 from trainables.records.job import TrialJob
 from trainables.training.process import alone
 from trainables.training.references import (
@@ -266,7 +267,7 @@ def test_a_trial_trains_measures_and_attacks_with_labels_that_the_schema_lacks(t
     with alone():
         run_trial(TrialJob(one, tmp_path / "shadow", tmp_path / "a"), lambda epoch, metrics: None)
         with np.load(tmp_path / "a" / "attack_features.npz") as seen:
-            save_attack(fit_attack(seen["members"], seen["non_members"]), tmp_path / "attack.json")
+            write_json(tmp_path / "attack.json", fit_attack(seen["members"], seen["non_members"]))
         job = TrialJob(one, tmp_path / "target", tmp_path / "b", tmp_path / "attack.json")
         found = run_trial(job, lambda epoch, metrics: None)
     assert found is not None

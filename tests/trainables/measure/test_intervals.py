@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy.stats import norm
 from sklearn.metrics import roc_auc_score
 
 from trainables.measure.attacks.roc import auc_interval, measure
@@ -52,13 +53,18 @@ def test_the_interval_of_an_auc_follows_delongs_variance_written_out() -> None:
 def test_the_interval_of_an_auc_is_that_of_members_and_non_members_drawn_again() -> None:
     rng = np.random.default_rng(8)
     inside, outside = rng.normal(0.4, 1, 500), rng.normal(0, 1, 600)
-    assert auc_interval(inside, outside) == pytest.approx(measure("any", inside, outside).auc_ci, abs=3e-3)
+    wins_mn = inside[:, None] > outside
+    drawn_rm = rng.multinomial(500, np.full(500, 1 / 500), 4_000)
+    drawn_rn = rng.multinomial(600, np.full(600, 1 / 600), 4_000)
+    literal = np.percentile((drawn_rm @ wins_mn * drawn_rn).sum(1) / (500 * 600), [2.5, 97.5])
+    assert auc_interval(inside, outside) == pytest.approx(literal, abs=3e-3)
 
 
-def test_auc_intervals_hold_one_half_for_scores_that_know_nothing() -> None:
-    rng = np.random.default_rng(9)
-    intervals = [auc_interval(rng.normal(size=200), rng.normal(size=200)) for _ in range(400)]
-    assert 0.92 <= np.mean([low <= 0.5 <= high for low, high in intervals]) <= 0.98
+@pytest.mark.parametrize("gap", [0.0, 1.0])
+def test_auc_intervals_hold_the_true_area_about_95_times_in_100(gap: float) -> None:
+    rng, truth = np.random.default_rng(9), norm.cdf(gap / 2**0.5)
+    intervals = [auc_interval(rng.normal(gap, size=200), rng.normal(size=200)) for _ in range(400)]
+    assert 0.92 <= np.mean([low <= truth <= high for low, high in intervals]) <= 0.98
 
 
 def test_scores_that_do_not_overlap_are_as_sure_as_there_are_many() -> None:

@@ -2,6 +2,8 @@
 
 import json
 import math
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,7 +12,7 @@ from sklearn.preprocessing import StandardScaler
 from trainables.measure.attacks import shadow
 from trainables.measure.attacks.roc import auc
 from trainables.measure.attacks.shadow import attack_scores, fit_attack
-from trainables.measure.predictions import TOP, WIDTH, attack_features, membership_indices
+from trainables.measure.predictions import TOP, WIDTH, attack_features, members_and_others
 
 
 def test_features_are_logits_of_sorted_scores_and_read_no_padding():
@@ -34,13 +36,17 @@ def test_a_model_with_fewer_labels_than_scores_kept_is_padded():
 
 
 def test_members_and_non_members_are_as_many_and_the_same_for_every_trial():
-    members, others = membership_indices(90, 100, seed=3)
+    def chosen(train, test, seed, **most):
+        corpus: Any = SimpleNamespace(size=lambda split: train + 7, planted=7, known=lambda split: np.arange(test))
+        return members_and_others(corpus, "test", seed=seed, **most)
+
+    members, others = chosen(90, 100, 3)
     assert len(members) == len(others) == 90
-    again = membership_indices(90, 100, seed=3)
+    again = chosen(90, 100, 3)
     assert (members == again[0]).all()
     assert (others == again[1]).all()
-    assert (membership_indices(90, 100, seed=4)[1] != others).any()
-    assert len(membership_indices(10_000, 20_000, seed=0, at_most=50)[0]) == 50
+    assert (chosen(90, 100, 4)[1] != others).any()
+    assert len(chosen(10_000, 20_000, 0, at_most=50)[0]) == 50
 
 
 def data(kind, n=600, seed=0):

@@ -22,8 +22,9 @@ from edp.noise.gaussian import alpha_stream, count_stream, stream
 from tests.support.resuming import epochs_run, interrupted
 from tests.support.tiny import corpus, run, spec, trial, weights
 from tests.support.workers import run_workers
-from trainables.measure.attacks.shadow import fit_attack, save_attack
+from trainables.measure.attacks.shadow import fit_attack
 from trainables.records.epochs import read_curve, read_ledger
+from trainables.records.files import write_json
 from trainables.records.job import Stop, TrialFailed, TrialJob, TrialResult
 from trainables.records.pareto import on_validation
 from trainables.training.checkpoint import discard_checkpoint, load_checkpoint
@@ -221,7 +222,7 @@ def attack(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("attack")
     run(corpus, folder, 1, training={"method": "sgd", "epochs": 1})
     with np.load(folder / "attack_features.npz") as features:
-        save_attack(fit_attack(features["members"], features["non_members"]), folder / "attack.json")
+        write_json(folder / "attack.json", fit_attack(features["members"], features["non_members"]))
     return folder / "attack.json"
 
 

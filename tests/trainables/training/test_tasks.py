@@ -20,8 +20,9 @@ from trainables.features.encoded_corpus import encode
 from trainables.measure.attacks import Evidence
 from trainables.measure.attacks.canary import make_canaries, plant
 from trainables.measure.attacks.roc import run_attacks
-from trainables.measure.attacks.shadow import fit_attack, save_attack
+from trainables.measure.attacks.shadow import fit_attack
 from trainables.models import build_model
+from trainables.records.files import write_json
 from trainables.records.job import TrialJob
 from trainables.training.process import alone
 from trainables.training.references import (
@@ -87,7 +88,7 @@ def test_one_worker_trains_measures_and_attacks(task: Task, tmp_path: Path) -> N
     with alone():
         run_trial(TrialJob(one, tmp_path / "shadow", tmp_path / "a"), lambda epoch, metrics: None)
         with np.load(tmp_path / "a" / "attack_features.npz") as seen:
-            save_attack(fit_attack(seen["members"], seen["non_members"]), tmp_path / "attack.json")
+            write_json(tmp_path / "attack.json", fit_attack(seen["members"], seen["non_members"]))
         job = TrialJob(one, tmp_path / "target", tmp_path / "b", tmp_path / "attack.json", tmp_path / "coins.json")
         found = run_trial(job, lambda epoch, metrics: None)
     assert found is not None

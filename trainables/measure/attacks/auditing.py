@@ -58,7 +58,7 @@ def canary_scores(losses: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.asarray(others.reshape(len(own), SIBLINGS).mean(1) - own)
 
 
-def audit(scores: NDArray[np.float64], coins: NDArray[np.bool_], delta: float, confidence: float = 0.95) -> CanaryAudit:
+def audit(scores: NDArray[np.float64], coins: NDArray[np.bool_], delta: float) -> CanaryAudit:
     """Return the bound over `GUESSES`, from scores (m,) that are higher for canaries that were trained on.
 
     Raises:
@@ -73,22 +73,20 @@ def audit(scores: NDArray[np.float64], coins: NDArray[np.bool_], delta: float, c
         return int(coins[surest[:n_in]].sum() + (~coins[surest[m - n_out :]]).sum())
 
     every = [(round(share_in * m), round(share_out * m)) for share_in, share_out in GUESSES]
-    counts, each = _worth_making(every, m, delta, confidence)
+    counts, each = _worth_making(every, m, delta)
     found = [(audited_epsilon(m, sum(one), right(*one), delta, each), sum(one), right(*one)) for one in counts]
     bound, guesses, correct = max(found, key=lambda one: one[0])
     return CanaryAudit(bound, m, guesses, correct)
 
 
-def _worth_making(
-    counts: list[tuple[int, int]], m: int, delta: float, confidence: float
-) -> tuple[list[tuple[int, int]], float]:
+def _worth_making(counts: list[tuple[int, int]], m: int, delta: float) -> tuple[list[tuple[int, int]], float]:
     """Return the guesses, as numbers of canaries in and out, that can give a bound, and the confidence of each.
 
     With a large δ a small number of guesses gives no bound, even if all are correct. Such guesses would only reduce the
     confidence of the others.
     """
     while True:
-        each = 1 - (1 - confidence) / len(counts)
+        each = 1 - 0.05 / len(counts)
         useful = [one for one in counts if audited_epsilon(m, sum(one), sum(one), delta, each) > 0]
         if useful == counts or not useful:
             return counts, each

@@ -11,7 +11,6 @@ and evaluated here, in NumPy. So no pickle is ever loaded, and the file does not
 
 from __future__ import annotations
 
-import json
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -29,7 +28,7 @@ from sklearn.preprocessing import StandardScaler
 
 from trainables.measure.attacks import Attack, Scores
 from trainables.measure.attacks.roc import auc, auc_interval, rates_at_fpr, tpr_interval
-from trainables.records.files import atomic_write, read_json, reading
+from trainables.records.files import read_json, reading
 
 Floats = NDArray[np.float32]
 Fitted = dict[str, Any]
@@ -91,14 +90,8 @@ def attack_metrics(member_scores: Scores, non_member_scores: Scores) -> dict[str
     }
 
 
-def save_attack(attack: Fitted, path: Path) -> None:
-    """Write a fitted attack as JSON, in one step."""
-    with atomic_write(path) as partial:
-        partial.write_text(json.dumps(attack, indent=1))
-
-
 def load_attack(path: Path) -> Fitted:
-    """Read an attack that `save_attack` wrote.
+    """Read a fitted attack, which `fit_attack` returned, from its JSON file.
 
     Raises:
         BrokenFile: for a file that is not whole.
