@@ -13,7 +13,7 @@ from sweeps.store.sweep import Sweep
 from tests.support.browser import served, settled, window
 from tests.support.synthetic import sweep_of
 
-MARKS = "() => document.querySelector('#first .js-plotly-plot').layout.shapes.filter(s => s.name).length"
+MARKS = "() => document.querySelectorAll('#first .rings circle').length"
 
 
 @pytest.fixture(scope="module")

@@ -1,43 +1,37 @@
 // Return the control that was used last.
 const used = () => window.dash_clientside.callback_context.triggered.filter((one) => one.value).pop();
 
-// The selected configuration and those that it is compared with. They are marked by shapes, which Plotly draws without
-// drawing the points again. A chart that is drawn anew loses its shapes and gets them again.
+// The selected configuration and those that it is compared with. Their rings lie in a layer above a chart: a shape of
+// Plotly's own would make it draw thousands of points again.
 const wanted = { selected: null, pinned: [] };
 
 const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
-// A circle in pixels. Plotly's own circle is an ellipse on a logarithmic axis.
-const RING = "M13,0 C13,7.2 7.2,13 0,13 C-7.2,13 -13,7.2 -13,0 C-13,-7.2 -7.2,-13 0,-13 C7.2,-13 13,-7.2 13,0 Z";
+const svg = (kind, attributes) => {
+  const element = document.createElementNS("http://www.w3.org/2000/svg", kind);
+  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
+  return element;
+};
 
-// Return the place of a configuration on a chart, in a list; [] if it is not drawn.
-function placesOf(chart, key) {
+// Return a ring at each place of a configuration in a chart that is in view.
+function ringsOf(chart, key, tint) {
+  const { xaxis, yaxis } = chart._fullLayout;
   return chart.data.flatMap(({ customdata, x, y }) => {
     const i = (customdata || []).indexOf(key);
-    return i < 0 ? [] : [{ x: x[i], y: y[i] }];
-  });
-}
-
-function markOf(chart, key, name, tint) {
-  const line = { color: tint, width: 3 };
-  return placesOf(chart, key).map((at) => {
-    const ring = { type: "path", path: RING, xsizemode: "pixel", ysizemode: "pixel", xanchor: at.x, yanchor: at.y };
-    return { ...ring, line, name: `mark:${name}:${at.x}:${at.y}:${tint}` };
+    const [cx, cy] = i < 0 ? [] : [xaxis.d2p(x[i]), yaxis.d2p(y[i])];
+    if (!(cx >= 0 && cx <= xaxis._length && cy >= 0 && cy <= yaxis._length)) return [];
+    const at = { cx: xaxis._offset + cx, cy: yaxis._offset + cy, r: 13 };
+    return [svg("circle", { ...at, fill: "none", stroke: colour(tint), "stroke-width": 3 })];
   });
 }
 
 function mark(chart) {
-  const shapes = chart.layout.shapes || [];
-  const isMark = (shape) => (shape.name || "").startsWith("mark:");
-  const marks = [
-    ...wanted.pinned.filter((key) => key !== wanted.selected)
-      .flatMap((key) => markOf(chart, key, `pinned:${key}`, colour("--muted"))),
-    ...markOf(chart, wanted.selected, "selected", colour("--accent")),
-  ];
-  const names = (some) => some.map((shape) => shape.name).join();
-  if (names(shapes.filter(isMark)) !== names(marks)) {
-    window.Plotly.relayout(chart, { shapes: [...shapes.filter((shape) => !isMark(shape)), ...marks] });
-  }
+  const top = [...chart.querySelectorAll(".main-svg")].pop();
+  const layer = top.querySelector(".rings") || top.appendChild(svg("g", { class: "rings", "pointer-events": "none" }));
+  layer.replaceChildren(
+    ...wanted.pinned.filter((key) => key !== wanted.selected).flatMap((key) => ringsOf(chart, key, "--muted")),
+    ...ringsOf(chart, wanted.selected, "--accent"),
+  );
 }
 
 // Mark a chart now and whenever Plotly has drawn it.
@@ -46,7 +40,7 @@ function attend(name) {
   if (!chart?.on || !chart.data) return setTimeout(() => attend(name), 50); // Plotly is not there yet
   if (!chart.edpAttended) {
     chart.edpAttended = true;
-    chart.on("plotly_afterplot", () => mark(chart));
+    for (const event of ["plotly_afterplot", "plotly_relayouting"]) chart.on(event, () => mark(chart));
   }
   mark(chart);
 }
