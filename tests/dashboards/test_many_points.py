@@ -10,6 +10,8 @@ from dashboards.pareto.source import Source
 from tests.benchmarks.page import Grown
 from tests.support.synthetic import sweep_of
 
+pytestmark = pytest.mark.slow  # to make the sweep
+
 POINTS = 2_000
 
 

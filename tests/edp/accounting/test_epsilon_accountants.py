@@ -161,6 +161,7 @@ def event_of(c: Composition) -> dp_event.DpEvent:
         compose([*(sampled(0.05, 0.5 + i / 10, 10 + i % 3) for i in range(35)), unsampled(2.0)]),
     ],
 )
+@pytest.mark.slow
 def test_pld_agrees_with_the_library_at_the_same_interval(c):
     accountant = PLDAccountant(value_discretization_interval=1e-3)
     accountant.compose(event_of(c))
