@@ -46,9 +46,10 @@ class Frozen(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _fields_are_known_and_true_is_no_number(cls, data: Any) -> Any:
+        fields = cls.model_fields
         for field, value in data.items() if isinstance(data, dict) else ():
-            if field not in cls.model_fields:  # Pydantic's own error does not name the known ones
-                about = {"field": str(field), "value": value, "known": ", ".join(cls.model_fields)}
+            if field not in fields:  # Pydantic's own error does not name the known ones
+                about = {"field": str(field), "value": value, "known": ", ".join(fields)}
                 raise PydanticCustomError("unknown_setting", "unknown setting {field}; allowed: {known}", about)
             given = value if isinstance(value, list | tuple) else (value,)
             if any(isinstance(one, bool) for one in given) and _numeric(cls, field):
