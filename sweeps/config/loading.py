@@ -27,7 +27,7 @@ Spec = TypeVar("Spec", bound=BaseModel)
 
 
 class _Reader(CheckedMappings, yaml.SafeLoader):
-    """A safe loader that refuses duplicate keys and aliases."""
+    """A safe loader that refuses duplicate keys and aliases of aliases."""
 
 
 class _Writer(yaml.SafeDumper):

@@ -106,7 +106,7 @@ def _yaml(path: Path, raw: bytes) -> Content:
     from trainables.records.yaml_files import CheckedMappings, read_yaml
 
     class Reader(CheckedMappings, yaml.BaseLoader):
-        """A loader of text that refuses duplicate keys and aliases."""
+        """A loader of text that refuses duplicate keys and aliases of aliases."""
 
     return read_yaml(path, Reader, "schema", raw)
 

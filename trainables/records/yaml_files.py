@@ -1,4 +1,4 @@
-"""YAML files that people write: no key twice, no aliases, and errors of one line with file and line."""
+"""YAML files that people write: no key twice, no aliases of aliases, and errors of one line with file and line."""
 
 from __future__ import annotations
 
@@ -15,14 +15,22 @@ class DuplicateKey(yaml.MarkedYAMLError):
 
 
 class CheckedMappings(yaml.parser.Parser, yaml.composer.Composer, yaml.constructor.BaseConstructor):
-    """A part of a loader that refuses duplicate keys, and aliases: ten anchors of ten aliases each are 10^10 values."""
+    """Part of a loader that refuses duplicate keys and aliases of aliases: ten anchors of ten each are 10^10 values."""
+
+    _anchors = 0  # that hold the node that is read now
 
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
-        """Return the next node, or raise `yaml.MarkedYAMLError` for an alias."""
-        if self.check_event(yaml.AliasEvent):
-            mark = self.peek_event().start_mark
-            raise yaml.MarkedYAMLError(problem="an alias; allowed: values written out", problem_mark=mark)
-        return super().compose_node(parent, index)
+        """Return the next node, or raise `yaml.MarkedYAMLError` for an alias within what has an anchor."""
+        event = self.peek_event()
+        is_alias = isinstance(event, yaml.AliasEvent)
+        if is_alias and self._anchors:
+            what = "an alias within an anchor; allowed: values written out"
+            raise yaml.MarkedYAMLError(problem=what, problem_mark=event.start_mark)
+        held = not is_alias and event.anchor is not None
+        self._anchors += held
+        node: yaml.Node | None = super().compose_node(parent, index)
+        self._anchors -= held
+        return node
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         """Return a mapping, or raise `DuplicateKey`."""
