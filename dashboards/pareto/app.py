@@ -94,8 +94,8 @@ def _state(app: Dash, source: Source) -> None:
             chosen = found.first
             head = "The released model" + (f": settings of {chosen.name}" if chosen else "")
             return head, parts.released(found, found.release, limits), chosen is None, chosen and chosen.key
-        none = dict.fromkeys(found.recipe.search.limits, math.inf)  # a slider at its end sets no limit
-        advice = found.recommended(none | limits)
+        free = dict.fromkeys(found.recipe.search.limits, math.inf)  # a slider at its end sets no limit
+        advice = found.recommended(free | limits)
         if advice.point is None:
             head, _, why = advice.why.partition(": ")
             return head, f"{why[0].upper()}{why[1:]}", True, None

@@ -52,7 +52,8 @@ def state_line(snapshot: PageData) -> str:
 def released(snapshot: PageData, release: Point, limits: Limits) -> list[Any]:
     """Return the headline as elements, the released model in bold, and the limits that it is over."""
     first, *others = snapshot.headline
-    if over := _over(snapshot, release.selection_figures, limits):
+    own = snapshot.recipe.search.limits.items()  # of the trials alone
+    if over := _over(snapshot, release.selection_figures, dict(limits.items() - own)):
         others = [f"It is outside the limits: {over}.", *others]
     return [html.Strong(first), *(part for line in others for part in (html.Br(), line))]
 
@@ -114,7 +115,7 @@ def dominated_note(snapshot: PageData, candidate: Candidate) -> str:
     return f"{words} ~ But {names} leads by no more than noise." if names else words
 
 
-def details(snapshot: PageData, candidate: Candidate, run_url: str | None) -> list[Any]:
+def details(snapshot: PageData, candidate: Candidate, run_url: str | None, limits: Limits) -> list[Any]:
     """Return the elements that show a configuration, its metrics and its guarantee."""
     spec = candidate.point.spec
     axes = [axis for axis in snapshot.axes.values() if axis.key in candidate.metrics]
@@ -130,7 +131,7 @@ def details(snapshot: PageData, candidate: Candidate, run_url: str | None) -> li
     settings += [figures_row(name, Figure(name, name).text(value)) for name, value in candidate.params.items()]
     return [
         html.P(dominated_note(snapshot, candidate), className="standing"),
-        html.P(_statement(snapshot, candidate), className="statement", id="statement"),
+        html.P(_statement(snapshot, candidate, limits), className="statement", id="statement"),
         figures_table(heads, rows),
         *([html.P(f"{seeds[0].upper()}{seeds[1:]}.", className="note")] if seeds else []),
         *(html.P(line, className="note") for line in _leak_lines(candidate, spec.shadow.corpus.name)),
@@ -140,12 +141,12 @@ def details(snapshot: PageData, candidate: Candidate, run_url: str | None) -> li
     ]
 
 
-def _statement(snapshot: PageData, candidate: Candidate) -> list[Any]:
+def _statement(snapshot: PageData, candidate: Candidate, limits: Limits) -> list[Any]:
     """Return the guarantee of a configuration, and of a trial on a proxy corpus that of the same settings."""
     edp = candidate.point.spec.edp
     if snapshot.plan is None:
         words = privacy_statement(candidate.metrics, edp, candidate.point.spec.corpus)
-        return [html.Strong("Guarantee: "), f"{words}; {snapshot.choice()}"]
+        return [html.Strong("Guarantee: "), f"{words}; {snapshot.choice(limits)}"]
     corpus, public = snapshot.plan.recipe.corpus, snapshot.recipe.corpus.name
     figures = f" The figures below are of the trial on {public}, which is public and costs no ε."
     if snapshot.release is None or snapshot.release.trial != candidate.point.trial:

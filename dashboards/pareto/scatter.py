@@ -163,7 +163,7 @@ def _labels(members: list[Candidate], axes: list[Figure]) -> Chart:
 
 def _short_label(name: str, x: Figure, y: Figure) -> Chart:
     """Return what points of a group show under the pointer, made by the browser: the drawn quantities."""
-    shown = (f"{a.label}: %{{{at}:{'.3~p' if a.percent else '.4~g'}}}" for at, a in (("x", x), ("y", y)))
+    shown = (f"{a.label}: about %{{{at}:{'.3~p' if a.percent else '.3~g'}}}" for at, a in (("x", x), ("y", y)))
     return {"hovertemplate": "<br>".join([f"<b>Trial %{{customdata}}</b> ({name})", *shown]) + "<extra></extra>"}
 
 

@@ -56,8 +56,9 @@ def selection(app: Dash, source: Source, mlflow: str | None, tracking_uri: str |
         Output("pick", "disabled"),
         Input("selected", "data"),
         Input("version", "data"),
+        Input("limits", "data"),
     )
-    def show(selected: str | None, _: str | None) -> Any:
+    def show(selected: str | None, _: str | None, limits: Limits) -> Any:
         found = source.read()[1]
         candidate = found.candidates.get(selected or "")
         if candidate is None:
@@ -65,7 +66,7 @@ def selection(app: Dash, source: Source, mlflow: str | None, tracking_uri: str |
             hint = hint if found.first else f"{found.recommended().why} {hint}"
             return "Nothing selected", hint, True
         url = source.run_page(mlflow, candidate.point.run_id, tracking_uri) if mlflow else None
-        return candidate.name, parts.details(found, candidate, url), False
+        return candidate.name, parts.details(found, candidate, url, limits), False
 
 
 def comparing(app: Dash, source: Source) -> None:
@@ -131,10 +132,11 @@ def picking(app: Dash, source: Source, output: Path, tracking_uri: str | None) -
         Input("selected", "data"),
         State("model-name", "value"),
         State("asked", "data"),
+        State("limits", "data"),
         running=[(Output("pick", "children"), "Picking …", "Pick")],
         prevent_initial_call=True,
     )
-    def pick(clicks: int | None, selected: str | None, model_name: str | None, asked: Any) -> Any:
+    def pick(clicks: int | None, selected: str | None, model_name: str | None, asked: Any, limits: Limits) -> Any:
         if ctx.triggered_id != "pick" or not clicks or selected is None:
             return "", None
         if (candidate := source.read()[1].candidates.get(selected)) is None:
@@ -148,7 +150,7 @@ def picking(app: Dash, source: Source, output: Path, tracking_uri: str | None) -
             wanted = Wanted(file, name or None, force=again, tracking_uri=tracking_uri)
             if name and against and asked != question:
                 return f"{against[0].upper()}{against[1:]}. Pick again to register it nevertheless.", question
-            model = keep(found, point, "A person chose it on the page.", wanted)
+            model = keep(found, point, "A person chose it on the page.", wanted, limits)
         except UserError as error:
             return str(error), None
         words = f"Picked trial {point.trial} after epoch {point.epoch}: wrote {file}."

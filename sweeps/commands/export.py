@@ -15,7 +15,7 @@ from edp.spec import UserError
 from sweeps.commands.console import busy, out
 from sweeps.commands.options import PATH, RUNS, Storage, TrackingUri
 from sweeps.text.terminal import print_line
-from trainables.records.files import disk_full, one_line, unfinished_folder
+from trainables.records.files import disk_full, one_line
 
 
 def export_command(
@@ -38,42 +38,45 @@ def export_command(
     """Write a registered model as a folder that other programs read."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UserError(f"folder = {str(folder)!r}: it is there already; allowed: a new folder")
-    with busy("loading the model"), tempfile.TemporaryDirectory() as temporary, _new_folder(folder) as written:
+    with busy("loading the model"), tempfile.TemporaryDirectory() as temporary, _whole_or_empty(folder):
         from trainables.models.released import load_model
 
         released = load_model(model if Path(model).is_dir() else _downloaded(storage, model, tracking_uri, temporary))
-        lines = [f"wrote {folder}; open it with trainables.load_model"]
-        if format != "folder":
-            from sweeps.registry.export import export_model
-
-            lines = export_model(released, written, format)
-        else:
+        if format == "folder":
             try:
-                shutil.copytree(released.folder, written, dirs_exist_ok=True)
+                shutil.copytree(released.folder, folder, dirs_exist_ok=True)
             except shutil.Error as error:
                 if disk_full(error):
                     raise
                 file, _, why = error.args[0][0]
                 raise UserError(f"model = {model!r}: {Path(file).name}: {why}; allowed: a whole model") from None
+            lines = [f"wrote {folder}; open it with trainables.load_model"]
+        else:
+            from sweeps.registry.export import export_model
+
+            lines = export_model(released, folder, format)
     for line in lines:
         print_line(out, line)
 
 
 @contextmanager
-def _new_folder(folder: Path) -> Iterator[Path]:
-    """Yield a new folder that gets the name of `folder` at the end, and is removed if the block raises."""
-    place = folder.resolve()
+def _whole_or_empty(folder: Path) -> Iterator[None]:
+    """Make a folder if it is missing, and leave nothing of the block in it if that raises."""
+    is_new = not folder.exists()
     try:
-        place.parent.mkdir(parents=True, exist_ok=True)
-        new = unfinished_folder(place.parent, f".{place.name}-")
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / ".edp-sweep").touch()
+        (folder / ".edp-sweep").unlink()
     except OSError as error:
-        why = error.strerror or "it cannot be made"
-        raise UserError(f"folder = {str(folder)!r}: {why}; allowed: a folder that can be written") from None
+        raise UserError(f"folder = {str(folder)!r}: {error.strerror}; allowed: a folder that can be written") from None
     try:
-        yield new
-        new.replace(place)
-    finally:
-        shutil.rmtree(new, ignore_errors=True)
+        yield
+    except BaseException:  # half a model would block another try
+        for one in folder.iterdir():
+            shutil.rmtree(one) if one.is_dir() else one.unlink()
+        if is_new:
+            folder.rmdir()
+        raise
 
 
 def _downloaded(storage: Path, name: str, tracking_uri: str | None, to: str) -> str:

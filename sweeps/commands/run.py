@@ -249,7 +249,7 @@ def _show(sweep: Sweep, as_json: bool) -> None:
 
 
 _TAKEN_S = 30
-"""Seconds in which a driver takes a request: it looks every second, but not while it starts Ray."""
+"""Seconds in which a driver takes a request. It looks every second, and once more at its end."""
 
 
 def stop_command(name: Name = None, storage: Storage = RUNS) -> None:
@@ -261,14 +261,14 @@ def stop_command(name: Name = None, storage: Storage = RUNS) -> None:
     request, patience = running[-1] / STOP, time.monotonic() + _TAKEN_S
     request.touch()
     with busy("waiting for the sweep's driver"):  # so that a second request counts
-        while request.exists() and time.monotonic() < patience:
+        while request.exists() and is_held(request.parent) and time.monotonic() < patience:
             time.sleep(0.1)
     if request.exists():
         request.unlink(missing_ok=True)
-        raise UserError(
-            f"name = {sweep.name!r}: its driver has not taken the request in {_TAKEN_S} s; it may run in a thread of a "
-            "program, or hang; allowed: a sweep that a process of its own runs"
-        )
+        why = "its driver is gone"
+        if is_held(request.parent):
+            why = f"its driver has not taken the request in {_TAKEN_S} s: it runs in a thread of a program, or hangs"
+        raise UserError(f"name = {sweep.name!r}: {why}; allowed: a sweep that runs in a process of its own")
     print_line(out, f"{sweep.name} stops as by Ctrl-C, at once if asked again; what was stopped says how to go on")
 
 

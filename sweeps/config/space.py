@@ -10,6 +10,7 @@ choices for a name.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from itertools import product
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -58,6 +59,19 @@ class Dimension(Frozen):
         if ends is not None and info.field_name == "log_uniform" and ends[0] <= 0:
             raise PydanticCustomError("range", "allowed: [low, high] with low > 0")
         return ends
+
+    @field_validator("choice")
+    @classmethod
+    def _each_once(cls, given: tuple[Scalar, ...] | None) -> tuple[Scalar, ...] | None:
+        """Drop what equals an earlier choice: 16.0 and "16" after 16, but not True after 1."""
+        first: dict[Any, Scalar] = {}
+        for value in given or ():
+            number = None
+            if not isinstance(value, bool):
+                with suppress(ValueError):
+                    number = float(value)
+            first.setdefault((type(value), value) if number is None else number, value)
+        return None if given is None else tuple(first.values())
 
     @model_validator(mode="after")
     def _one_kind(self) -> Dimension:

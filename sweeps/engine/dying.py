@@ -86,7 +86,8 @@ def print_if_killed(line: str, console: Console) -> Iterator[Callable[[], None]]
 def stop_requests(folder: Path) -> Iterator[None]:
     """Send this process a Ctrl-C whenever the file `STOP` is in a sweep's folder while the block runs.
 
-    Do nothing outside of the main thread: the Ctrl-C would end the program that called, and not the sweep.
+    Do nothing outside of the main thread: the Ctrl-C would end the program that called, and not the sweep. Where a
+    process ignores Ctrl-C, as one that a shell started with `&` does, it is heard while the block runs.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -99,8 +100,11 @@ def stop_requests(folder: Path) -> Iterator[None]:
                 request.unlink(missing_ok=True)
                 os.kill(os.getpid(), signal.SIGINT)
 
-    with watched(look, "stop_requests"):
+    with interruptible(), watched(look, "stop_requests"):
         yield
+    if request.exists():  # asked in the last second: what would follow must not begin
+        request.unlink(missing_ok=True)
+        raise KeyboardInterrupt
 
 
 @contextmanager

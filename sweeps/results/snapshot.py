@@ -20,7 +20,7 @@ from sweeps.store.picks import Origin, final_trainings
 from sweeps.store.plans import Plan, plan_of, released
 from sweeps.store.records import ConfirmedRun, Point, SweepRecord, TrialRecord, known_ledger
 from sweeps.store.sweep import Sweep
-from sweeps.text.figures import enumerated, epsilon_text, labels_remark
+from sweeps.text.figures import FIGURES, enumerated, epsilon_text, labels_remark
 from sweeps.text.paths import short
 from trainables.config import CorpusSpec
 from trainables.records.epochs import read_curve
@@ -150,7 +150,8 @@ class Snapshot:
         )
 
     def _with_own(self, limits: Mapping[str, float] | None) -> dict[str, float]:
-        return {f"{name}": most for name, most in self.recipe.search.limits.items()} | dict(limits or {})
+        every = {f"{name}": most for name, most in self.recipe.search.limits.items()} | dict(limits or {})
+        return {name: most for name, most in every.items() if most < math.inf}
 
     def choose(self, limits: Mapping[str, float] | None = None) -> tuple[Point, str]:
         """Return the released model or, without one, the recommended point within limits, and the reason.
@@ -169,7 +170,8 @@ class Snapshot:
         if (release := self.release) is not None:
             own, most = release.selection_figures, dict(limits or {})
             if over := over_limits(own, most):
-                fits = ", ".join(f"{name} <= {most[name]:g} (its own: {own.get(name):.4g})" for name in over)
+                its = {name: FIGURES[name].text(own.get(name)) for name in over}
+                fits = ", ".join(f"{name} <= {most[name]:g} (its own: {figure})" for name, figure in its.items())
                 raise UserError(
                     f"the released model does not fit {fits}; allowed: wider limits, or a point that a person names"
                 )

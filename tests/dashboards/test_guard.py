@@ -45,6 +45,7 @@ def click() -> dict[str, Any]:
     """What the page sends when Pick is clicked on."""
     inputs = [{"id": "pick", "property": "n_clicks", "value": 1}, {"id": "selected", "property": "data", "value": "0"}]
     state = [{"id": "model-name", "property": "value", "value": ""}, {"id": "asked", "property": "data"}]
+    state += [{"id": "limits", "property": "data", "value": {}}]
     outputs = [{"id": "picked", "property": "children"}, {"id": "asked", "property": "data"}]
     return {"output": "..picked.children...asked.data..", "outputs": outputs, "inputs": inputs, "state": state} | {
         "changedPropIds": ["pick.n_clicks"]

@@ -73,8 +73,11 @@ class ReleasedModel:
             self.spec: Any = TypeAdapter(ModelSpec).validate_python(settings)
         except ValidationError as error:
             first = error.errors()[0]
+            place = ".".join(
+                map(str, [*first["loc"], *([first["ctx"]["field"]] if "field" in first.get("ctx", {}) else [])])
+            )
             raise UserError(
-                f"model = {str(folder)!r}: {'.'.join(map(str, first['loc']))} = {first['input']!r}: {first['msg']}; "
+                f"model = {str(folder)!r}: {place or 'kind'}: {first['msg'].partition(';')[0]}; "
                 "allowed: a model of this version"
             ) from None
         self.model = _empty(self.spec, self.labels, folder, config.get("encoder"))

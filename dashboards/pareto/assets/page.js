@@ -16,8 +16,8 @@ const svg = (kind, attributes) => {
 // Return a ring at each place of a configuration in a chart that is in view.
 function ringsOf(chart, key, tint) {
   const { xaxis, yaxis } = chart._fullLayout;
-  return chart.data.flatMap(({ customdata, x, y }) => {
-    const i = (customdata || []).indexOf(key);
+  return chart.data.flatMap(({ customdata, x, y, visible }) => {
+    const i = (visible !== "legendonly" && customdata || []).indexOf(key);
     const [cx, cy] = i < 0 ? [] : [xaxis.d2p(x[i]), yaxis.d2p(y[i])];
     if (!(cx >= 0 && cx <= xaxis._length && cy >= 0 && cy <= yaxis._length)) return [];
     const at = { cx: xaxis._offset + cx, cy: yaxis._offset + cy, r: 13 };
@@ -27,7 +27,8 @@ function ringsOf(chart, key, tint) {
 
 function mark(chart) {
   const top = [...chart.querySelectorAll(".main-svg")].pop();
-  const layer = top.querySelector(".rings") || top.appendChild(svg("g", { class: "rings", "pointer-events": "none" }));
+  const layer = top.querySelector(".rings") || svg("g", { class: "rings", "pointer-events": "none" });
+  top.prepend(layer); // below what the pointer shows
   layer.replaceChildren(
     ...wanted.pinned.filter((key) => key !== wanted.selected).flatMap((key) => ringsOf(chart, key, "--muted")),
     ...ringsOf(chart, wanted.selected, "--accent"),

@@ -295,7 +295,11 @@ def find_target(run: str, storage: Path, tracking_uri: str | None) -> Target:
 
 def _of_sweep(sweep: Sweep, which: str, tracking_uri: str | None) -> Target:
     if which != "baseline":
-        return of_point(sweep, Snapshot(sweep).named(which), tracking_uri)
+        try:
+            point = Snapshot(sweep).named(which)
+        except UserError as error:
+            raise UserError(f"run = {sweep.name}/{which}: {error}, or baseline") from None
+        return of_point(sweep, point, tracking_uri)
     record, recipe = sweep.record, sweep.recipe
     if record.baseline is None:
         raise UserError(

@@ -13,6 +13,7 @@ from sweeps.config.loading import apply_overrides, load_config, load_recipe, wri
 from sweeps.config.recipe import Recipe
 from sweeps.config.spending import of_training
 from sweeps.config.target_epsilon import at_target
+from sweeps.engine.dying import stop_requests
 from sweeps.engine.finish import tell_total
 from sweeps.engine.jobs.search import resume_sweep, start_sweep
 from sweeps.engine.jobs.train import train
@@ -20,7 +21,7 @@ from sweeps.engine.prepare import private_sizes
 from sweeps.engine.progress import Progress
 from sweeps.engine.recorder import Recorder
 from sweeps.results.headline import covers, private_configuration
-from sweeps.store.lock import is_free
+from sweeps.store.lock import driver_lock, is_free
 from sweeps.store.picks import RESULT, Trained, heading_of
 from sweeps.store.plans import RELEASE, Plan, Release, plan_of, released
 from sweeps.store.records import Point
@@ -110,7 +111,11 @@ def release_chosen(sweep: Sweep, plan: Plan, tracking_uri: str | None, progress:
     before, point = released(sweep, plan), _chosen(sweep)
     spec = private_configuration(plan, point)
     heading = heading_of(sweep.name, point.trial, point.epoch, point.run_id)
-    with going_on_with(sweep.command("resume")):
+    with (
+        going_on_with(sweep.command("resume")),
+        driver_lock(sweep.folder, sweep.name),
+        stop_requests(sweep.folder),
+    ):
         made = release(spec, sweep, f"{sweep.name}-release", tracking_uri, progress, heading)
     if before is None or before.run_id != made["run_id"]:
         folder = Path(made["output"])

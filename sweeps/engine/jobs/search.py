@@ -89,7 +89,7 @@ def start_sweep(
         check_private(recipe.corpus)
     check_address(ray_address())  # before the corpora are read, which may take minutes
     sweep = Sweep.new(storage, name or f"{stem}-{datetime.now():%Y%m%d-%H%M%S}")
-    with progress.doing("checking the recipe"), claimed(sweep.folder, sweep.name):
+    with progress.doing("checking the recipe"), claimed(sweep.folder, sweep.name), stop_requests(sweep.folder):
         uri = check_store(chosen_tracking_uri(tracking_uri, storage))
         if recipe.search.study is not None:
             study_storage(recipe.search.study)
@@ -192,7 +192,7 @@ def resume_sweep(sweep: Sweep, progress: Progress, tracking_uri: str | None = No
             run, or if the corpora or the cluster no longer allow the sweep.
         SweepStopped: if the sweep was stopped again.
     """
-    with progress.doing("reading the sweep"), driver_lock(sweep.folder, sweep.name):
+    with progress.doing("reading the sweep"), driver_lock(sweep.folder, sweep.name), stop_requests(sweep.folder):
         record, recipe = sweep.record, sweep.recipe
         sweep.restore()  # raises if the study has lost trials, which would otherwise run again
         uri = check_store(tracking_uri) if tracking_uri is not None else record.tracking_uri
@@ -272,7 +272,6 @@ def run_to_end(sweep: Sweep, opened: Opening, placed: Placement, tracker: Tracke
                 f"the sweep's process was ended from outside, or by Ray; {how}", progress.console
             ) as cancel,
             ray_liveness(farewell, last_words),
-            stop_requests(sweep.folder),
             interruptible(),
         ):
             progress.expect(sweep.record.wanted, 0, recipe.training.epochs)
@@ -345,7 +344,7 @@ def attack_rest(sweep: Sweep, tracker: Tracker, progress: Progress) -> None:
     if not not_attacked(sweep):
         return
     opened = Opening(sweep, sweep.recipe.baseline(), progress)
-    with stop_requests(sweep.folder), opened.on_ray():
+    with opened.on_ray():
         opened.encode(bound_trials(sweep.recipe))
         attack_front(sweep, opened, tracker)
 

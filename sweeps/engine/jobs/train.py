@@ -22,7 +22,7 @@ from sweeps.registry.register import Registered, register
 from sweeps.results.snapshot import Snapshot
 from sweeps.store.journal import corpus_of, now, read_journal, same_utterances
 from sweeps.store.lock import claimed
-from sweeps.store.picks import ORIGIN, RESULT, Origin, Trained, origin_of, sweep_named_in
+from sweeps.store.picks import ORIGIN, RESULT, Origin, Trained, origin_of, read_picks, sweep_named_in
 from sweeps.store.prepared import Prepared
 from sweeps.store.storage import Place, chosen_tracking_uri
 from sweeps.store.sweep import Sweep
@@ -214,7 +214,9 @@ def _choice(origin: Origin | None, spec: TrialSpec, storage: Path, with_valid: b
         sweep = Sweep.existing(storage, origin.sweep)
         chosen_here = _same_people(origin, spec, storage)
         try:
-            words = Snapshot(sweep).choice() if chosen_here else chosen_on(sweep.recipe.corpus.name)
+            picks = [one for one in read_picks(sweep) if (one.trial, one.epoch) == (origin.trial, origin.epoch)]
+            limits = {name for one in picks for name in one.limits}
+            words = Snapshot(sweep).choice(limits) if chosen_here else chosen_on(sweep.recipe.corpus.name)
         except UserError:
             words = f"chosen in sweep {origin.sweep}, which cannot be read, so nothing says whether ε covers the choice"
     return f"{words}; {holds_for(chosen_here)}" if with_valid and spec.training.method != "sgd" else words

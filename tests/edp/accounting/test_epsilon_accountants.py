@@ -137,7 +137,6 @@ class TestLeastOfAll(Conformance):
         return epsilon_of(c, delta)
 
 
-@pytest.mark.slow
 def event_of(c: Composition) -> dp_event.DpEvent:
     """Return the composition as an event of dp_accounting."""
     c = c.of_single_units()

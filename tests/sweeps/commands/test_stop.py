@@ -51,6 +51,12 @@ def test_a_request_to_a_driver_that_died_stops_no_later_one(tmp_path: Path) -> N
         assert not (tmp_path / "stop").exists()
 
 
+def test_what_would_follow_a_request_in_the_last_second_does_not_begin(tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt), stop_requests(tmp_path):
+        (tmp_path / "stop").touch()
+    assert not (tmp_path / "stop").exists()
+
+
 def test_a_request_to_a_sweep_of_another_thread_interrupts_no_caller(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

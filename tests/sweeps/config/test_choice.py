@@ -11,7 +11,7 @@ from sweeps.config.choice import GIVEN, chosen_in, chosen_on, holds_for
 from sweeps.config.parts import Objective, SearchSpec
 from sweeps.engine.jobs.train import _choice
 from sweeps.registry.card import model_card, privacy_tags
-from sweeps.store.picks import Origin
+from sweeps.store.picks import Origin, Pick, write_pick
 from tests.support import studies, writers
 from tests.support.tiny import spec
 from trainables.corpora import generate
@@ -75,3 +75,11 @@ def test_a_final_training_says_whom_its_epsilon_holds_for(tmp_path: Path) -> Non
     with pytest.raises(UserError):
         _ = type(sweep).existing(runs, sweep.name).recipe
     assert "cannot be read" in _choice(origin, own, runs, with_valid=False)
+
+
+def test_the_limits_of_a_pick_chose_the_settings_of_its_training(tmp_path: Path) -> None:
+    sweep, recipe = studies.sweep(tmp_path / "runs", "search.objectives=[ser]")
+    origin, own = Origin(sweep=sweep.name, trial=0, epoch=1), recipe.trial({"C": 1.0, "z0": 1.0})
+    assert "the ε of all trainings together covers" in _choice(origin, own, tmp_path / "runs", with_valid=False)
+    write_pick(sweep, Pick(trial=0, epoch=1, by="me", at="now", limits={"mia_auc": 0.55}, why="the lowest"))
+    assert _choice(origin, own, tmp_path / "runs", with_valid=False).endswith("which no ε covers")

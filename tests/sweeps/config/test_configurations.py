@@ -1,6 +1,8 @@
-"""The configurations of a space: those that train the same model are one, and a finite space is listed whole."""
+"""The configurations of a space: twins are one, and a finite space is listed whole."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import optuna
 import pytest
@@ -8,13 +10,29 @@ import pytest
 from sweeps.config.configurations import all_configurations, identity
 from sweeps.config.loading import load_recipe
 from sweeps.config.recipe import Recipe
-from sweeps.config.space import ask
+from sweeps.config.space import Dimension, ask
 
 FIXED = ("edp.z0=0.5", "edp.C=1", "edp.decay=none", "search.points_to_evaluate=[]")
 
 
 def recipe(*settings: str) -> Recipe:
     return load_recipe("quickstart_paper", list(settings))[1]
+
+
+@pytest.mark.parametrize(
+    ("given", "once"),
+    [
+        ([16, "16", 16.0], (16,)),
+        ([1e-3, 0.001, "1e-3"], (0.001,)),
+        ([1, True, 0, False], (1, True, 0, False)),
+        (["none", "linear", "none"], ("none", "linear")),
+        (["2+4", "2", 2, "2+4"], ("2+4", "2")),
+    ],
+)
+def test_twins_of_a_choice_are_one(given: list[Any], once: tuple[Any, ...]) -> None:
+    found = Dimension.model_validate({"choice": given}).choice
+    assert found is not None
+    assert [(type(one), one) for one in found] == [(type(one), one) for one in once]
 
 
 @pytest.mark.parametrize(

@@ -229,9 +229,12 @@ def test_the_folder_of_a_registered_model_opens_without_a_sweep_ray_or_mlflow(
     )
     code, _, err = command("export", "nobody", str(tmp_path / "other"), *where)
     assert (code, len(err.splitlines())) == (2, 1)
+    assert not (tmp_path / "other").exists()
+    with pytest.raises(UserError, match=r"no model\.safetensors and config\.json of ours there"):
+        load_model(tmp_path)
 
 
-def test_an_export_to_a_full_disk_leaves_no_half_of_a_model(tmp_path: Path, command: Command) -> None:
+def test_an_export_that_fails_leaves_no_half_of_a_model(tmp_path: Path, command: Command) -> None:
     model = released(tmp_path, MODELS["clc"])
     sizes = sorted(file.stat().st_size for file in model.folder.rglob("*") if file.is_file())
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -242,8 +245,13 @@ def test_an_export_to_a_full_disk_leaves_no_half_of_a_model(tmp_path: Path, comm
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert (code, err) == (1, "edp-sweep: the disk is full: file too large\n")
     assert not (tmp_path / "out").exists()
-    with pytest.raises(UserError, match=r"no model\.safetensors and config\.json of ours there"):
-        load_model(tmp_path)
+    own = tmp_path / "own"
+    own.mkdir()
+    (model.folder / "lost").symlink_to("nowhere")
+    code, _, err = command("export", str(model.folder), str(own))
+    assert (code, len(err.splitlines())) == (2, 1)
+    assert err.startswith(f"edp-sweep: model = {str(model.folder)!r}: lost: ")
+    assert list(own.iterdir()) == [], "the user's folder stays, empty"
 
 
 def test_the_head_of_the_card_is_what_the_hub_reads(kept: Kept) -> None:

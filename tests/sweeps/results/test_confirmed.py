@@ -195,7 +195,7 @@ def test_front_pick_page_and_report_say_the_same_of_the_same_point(
     code, pick, err = command("pick", "s", "--storage", str(sweep.folder.parent), "--output", str(picked))
     assert code == 0, err
     page = snapshot(sweep)
-    details = str(parts.details(page, page.candidates[better.name], None))
+    details = str(parts.details(page, page.candidates[better.name], None, {}))
     write_report(sweep, tmp_path / "report.html")
     report = in_words((tmp_path / "report.html").read_text())
 

@@ -111,7 +111,7 @@ def test_a_pick_is_the_released_model_or_a_configuration_for_the_private_corpus(
     assert within[0] == point, "a release within the limits costs no more ε"
     best = load_sweep("one", tmp_path).best
     assert (best(max_epsilon=8), best()) == (point, point)
-    with pytest.raises(UserError, match=r"the released model does not fit ser <= 0\.1 \(its own: 0\.16"):
+    with pytest.raises(UserError, match=r"the released model does not fit ser <= 0\.1 \(its own: 16\.2%\)"):
         best(max_ser=0.1)  # another trial would be chosen by private figures without noise
     spec = load_config(tmp_path / "picked.yaml", [])
     assert (spec.corpus.name, spec.edp.z0) == ("health", point.params["z0"])
