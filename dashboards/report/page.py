@@ -287,8 +287,7 @@ def _public(spec: TrialSpec, recipe: Recipe) -> list[str]:
     """Return the public data that was read in addition to the private corpus."""
     model = spec.model
     if isinstance(model, CLCSpec):
-        corpus = model.embeddings.corpus
-        words = f"word vectors from {corpus.name}" if corpus is not None else "word vectors from a file"
+        words = f"word vectors from {model.embeddings.corpus.name}"
     else:
         words = f"pretrained {model.pretrained}" if model.pretrained else f"a vocabulary from {model.vocabulary.name}"
     found = [words, f"the shadow model of the attack from {spec.shadow.corpus.name}"]

@@ -292,7 +292,7 @@ def _check_dimension(recipe: Recipe, name: str, dimension: Dimension | dict[str,
             f"space.{name} cannot be searched; allowed: {', '.join(PAPER_SPACE)}, epsilon, "
             "or a dotted path below training, edp or model"
         )
-    if name.startswith(_SHARED):
+    if f"{name}.".startswith(tuple(f"{shared}." for shared in _SHARED)):
         raise ValueError(f"space.{name} cannot be searched: it is shared by all trials of a sweep")
     if name == "training.method" and not set(getattr(dimension, "choice", None) or ["none"]) <= {"edp", "dpsgd"}:
         raise ValueError("space.training.method: sgd has nothing to search; allowed: choice: [edp, dpsgd]")

@@ -59,6 +59,8 @@ class KeyedDropout(nn.Dropout):
         if not self.training or self.p == 0:
             return input
         row = self.dropout_keys.rows(self.number, *(input.shape[1:-1] if flat_n is None else (steps,)))
+        # An input without a row for each utterance, such as a bias of positions, has no keys: `check_encoder` refuses
+        # an encoder whose utterances meet in it.
         if row is None or (flat_n is None and len(row) != len(input)):
             return F.dropout(input, self.p)
         return keyed_dropout(input, self.p, row if flat_n is None else row.flatten()[flat_n])
