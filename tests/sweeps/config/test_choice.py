@@ -6,13 +6,18 @@ from pathlib import Path
 
 import pytest
 
+from dashboards.pareto.data import snapshot
+from dashboards.pareto.parts import details
 from edp.spec import UserError
 from sweeps.config.choice import GIVEN, chosen_in, chosen_on, holds_for
 from sweeps.config.parts import Objective, SearchSpec
 from sweeps.engine.jobs.train import _choice
 from sweeps.registry.card import model_card, privacy_tags
+from sweeps.registry.pick import Wanted, pick_point
+from sweeps.results.snapshot import Snapshot
 from sweeps.store.picks import Origin, Pick, write_pick
 from tests.support import studies, writers
+from tests.support.synthetic import sweep_of
 from tests.support.tiny import spec
 from trainables.corpora import generate
 
@@ -83,3 +88,18 @@ def test_the_limits_of_a_pick_chose_the_settings_of_its_training(tmp_path: Path)
     assert "the ε of all trainings together covers" in _choice(origin, own, tmp_path / "runs", with_valid=False)
     write_pick(sweep, Pick(trial=0, epoch=1, by="me", at="now", limits={"mia_auc": 0.55}, why="the lowest"))
     assert _choice(origin, own, tmp_path / "runs", with_valid=False).endswith("which no ε covers")
+
+
+@pytest.mark.slow
+def test_the_limits_of_recipe_pick_and_page_are_said_beside_the_guarantee(tmp_path: Path) -> None:
+    by_ser = "search.objectives=[ser]"
+    plain = Snapshot(sweep_of(tmp_path / "plain", "one", 4, by_ser))
+    limited = Snapshot(sweep_of(tmp_path / "limited", "one", 4, by_ser, "search.limits={mia_auc: 0.9}", tracked=False))
+    assert "the ε of all trainings together covers" in plain.choice()
+    assert limited.choice().endswith("which no ε covers")
+    assert limited.cost_line.endswith("which no ε covers")
+    page = snapshot(plain.sweep)
+    shown = [str(details(page, page.front[0], None, limits)) for limits in ({}, {"mia_auc": 0.9})]
+    assert ["which no ε covers" in words for words in shown] == [False, True]
+    pick_point(plain, {"mia_auc": 0.9}, Wanted(tmp_path / "picked.yaml"))
+    assert "which no ε covers" in (tmp_path / "picked.yaml").read_text()
