@@ -56,7 +56,7 @@ class PageData(Snapshot):
 
     @property
     def first(self) -> Candidate | None:
-        """What the page opens with: the settings of the released model or, without one, the recommendation."""
+        """The candidate that is selected at first: the released settings or, before a release, the recommended ones."""
         point = self.release or self.recommended().point
         return None if point is None else self.candidates.get(point.name)
 

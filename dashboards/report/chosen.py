@@ -10,7 +10,8 @@ from pydantic import TypeAdapter
 from sweeps.results.confirmed import DECIDE, next_training, over_seeds
 from sweeps.store.prepared import Prepared
 from sweeps.store.records import ConfirmedRun, Point
-from sweeps.text.figures import compared_words, deciding_figure, extraction_words, shadow_words
+from sweeps.text.attacks import compared_words, extraction_words
+from sweeps.text.figures import deciding_figure, shadow_words
 from trainables.config import TrialSpec
 from trainables.measure.attacks import Evidence, every_attack
 from trainables.measure.attacks.roc import AttackResult, run_attacks

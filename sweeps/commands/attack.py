@@ -9,8 +9,7 @@ from rich.table import Table
 
 from sweeps.commands.console import LIBRARIES, busy, err, out, print_json
 from sweeps.commands.options import RUNS, Json, Storage, TrackingUri
-from sweeps.text.columns import ATTACK_HEADS, ATTACK_LEGEND, attack_rows
-from sweeps.text.figures import attack_lines
+from sweeps.text.attacks import ATTACK_HEADS, ATTACK_LEGEND, attack_lines, attack_rows
 from sweeps.text.terminal import figures_table, fitting, print_line
 
 

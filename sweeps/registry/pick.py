@@ -73,7 +73,7 @@ def pick_point(
         The point, the reason for it, and the registered version.
 
     Raises:
-        UserError: if no point or the released model does not fit, if a guarantee is required and missing, or as `keep`.
+        UserError: if no point fits, or the released model does not, if a required guarantee is missing, or as `keep`.
     """
     for name, value in limits.items():
         if not 0 <= value < math.inf:

@@ -1,10 +1,10 @@
-"""Columns of every table of models or of attacks: headings, cells, and the legend below."""
+"""Columns of every table of models: headings, cells, and the legend below."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from sweeps.text.figures import FIGURES, MARK, Metrics, deciding_cell, read_text, tpr_text
+from sweeps.text.figures import FIGURES, MARK, Metrics, deciding_cell, read_text
 
 TPR = "mia_tpr_at_1pct_fpr"
 SCHEMA_ONLY = "the schema alone, without private data"
@@ -16,11 +16,6 @@ HOLLOW_WORDS = "a lead in MIA that is less than its noise is all that puts it on
 
 SER_HEADS = ["SER\nvalid", "SER\ntest"]
 """The headings of the SER that chooses, and of the SER that nothing chooses by."""
-
-ATTACK_HEADS = ("attack", "AUC", "TPR at FPR ≤ 1 %", "at FPR ≤ 0.1 %")
-ATTACK_LEGEND = (
-    "*: the strongest attack. ± and brackets: 95 % intervals. 5 % at 0.9 %: TPR 5 % at a realised FPR of 0.9 %."
-)
 
 
 def model_heads(models: Iterable[Metrics], *, rare: bool = False) -> list[str]:
@@ -62,22 +57,3 @@ def model_cells(metrics: Metrics, *, interval: bool = False, every: bool = True)
 def epsilon_legend() -> str:
     """Return a caption's explanation of the ε columns."""
     return f"{MARK}: ε of 1e4 or more is no formal guarantee."
-
-
-def attack_rows(document: Metrics) -> list[tuple[str, ...]]:
-    """Return the cells below `ATTACK_HEADS` of each attack in a document of attacks."""
-
-    def tpr(one: Metrics, limit: str) -> str:
-        low, high = one[f"tpr_at_{limit}_ci"]
-        found = tpr_text(one[f"tpr_at_{limit}"], one[f"realised_{limit}"])
-        return f"{found} ({100 * low:.1f} to {100 * high:.1f})"
-
-    return [
-        (
-            f"{one['name']} *" if one["name"] == document["strongest"] else one["name"],
-            f"{one['auc']:.3f} ±{(one['auc_ci'][1] - one['auc_ci'][0]) / 2:.3f}",
-            tpr(one, "1pct_fpr"),
-            tpr(one, "01pct_fpr"),
-        )
-        for one in document["attacks"]
-    ]

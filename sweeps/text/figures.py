@@ -388,42 +388,6 @@ def permitted_words(figures: Metrics) -> str:
     )
 
 
-def compared_words(document: Metrics) -> str:
-    """Return the number of reference models and how they were trained."""
-    count, kind, epochs = (document[name] for name in ("references", "reference_training", "reference_epochs"))
-    trained = {"sgd": "without privacy", "own": "as the model under attack was"}[kind]
-    return f"compared with {count} reference models trained {trained} ({kind}), {epochs} epochs each"
-
-
-def extraction_words(document: Metrics) -> str:
-    """Return how many masked words of training utterances an attack found, and how many guessing would find."""
-    found = document.get("extraction")
-    if found is None:
-        reason = (
-            ", as no word of the slot type secret has a candidate in the test split" if "extraction" in document else ""
-        )
-        return f"extraction: not measured{reason}"
-    low, high = found["exposure_ci"]
-    return (
-        f"extraction: {found['extracted']} of {found['secrets']} masked words found among {found['candidates']} "
-        f"(by guessing {found['extracted_by_guessing']:.1f}); mean exposure {found['exposure']:.2f} bits "
-        f"({rounded_down(low):.3g} to {rounded_up(high):.3g}; by guessing {found['exposure_by_guessing']:.2f})"
-    )
-
-
-def attack_lines(document: Metrics) -> list[str]:
-    """Return what a document of attacks says besides its table, in words."""
-    known = {name: value for name, value in document.items() if value is not None}
-    return [
-        compared_words(document),
-        extraction_words(document),
-        *([permitted_words(known)] if permitted_words(known) else []),
-        f"{', '.join(epsilon_words(known))}, at δ = {document['delta']:g}",
-        *users_remark(known),
-        *([LABELS_PUBLIC] if document.get("labels_taken_to_be_public") else []),
-    ]
-
-
 def shadow_words(corpus: str) -> str:
     """Return how the sweep's own attack was trained."""
     return f"a shadow model trained without privacy on {corpus}"

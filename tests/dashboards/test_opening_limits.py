@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -10,14 +12,21 @@ from tests.support.browser import served, settled
 from tests.support.synthetic import sweep_of
 
 
+@contextmanager
+def opened(chromium: Any, place: Path, limits: str) -> Iterator[Any]:
+    """Yield the page of a sweep of 24 points whose recipe has limits."""
+    sweep = sweep_of(place / "limited", "limited", 12, f"search.limits={limits}")
+    with served(Source(sweep), place) as url:
+        page = chromium.new_page()
+        page.goto(url)
+        yield page
+
+
 def test_the_sliders_open_at_the_recipes_limits(chromium: Any, tmp_path: Path) -> None:
     sweep = sweep_of(tmp_path / "runs", "limited", 12, tracked=False)
     sers = sorted(point.selection_figures["ser"] for trial in sweep.trials() for point in trial.points)
     most = sers[len(sers) // 2]
-    sweep = sweep_of(tmp_path / "limited", "limited", 12, f"search.limits={{ser: {most}, mia_tpr_at_1pct_fpr: 0.9}}")
-    with served(Source(sweep), tmp_path) as url:
-        page = chromium.new_page()
-        page.goto(url)
+    with opened(chromium, tmp_path, f"{{ser: {most}, mia_tpr_at_1pct_fpr: 0.9}}") as page:
         page.wait_for_selector("button.row")
         left = sum(ser <= most for ser in sers)
         settled(page, "#remain", f"{left} of {len(sers)} remain")
@@ -28,10 +37,7 @@ def test_the_sliders_open_at_the_recipes_limits(chromium: Any, tmp_path: Path) -
 
 
 def test_a_limit_below_all_points_leaves_none_until_it_is_reset(chromium: Any, tmp_path: Path) -> None:
-    sweep = sweep_of(tmp_path / "limited", "limited", 12, "search.limits={ser: 1e-6}")
-    with served(Source(sweep), tmp_path) as url:
-        page = chromium.new_page()
-        page.goto(url)
+    with opened(chromium, tmp_path, "{ser: 1e-6}") as page:
         settled(page, "#remain", "0 of 24 remain")
         assert page.inner_text("[id*=limit-text][id*=ser]").startswith("≤ 0")
         settled(page, "#answer", "Nothing is recommended")
@@ -45,9 +51,6 @@ def test_a_limit_below_all_points_leaves_none_until_it_is_reset(chromium: Any, t
 
 
 def test_a_limit_above_all_points_stays_a_limit(chromium: Any, tmp_path: Path) -> None:
-    sweep = sweep_of(tmp_path / "limited", "limited", 12, "search.limits={ser: 1.5}")
-    with served(Source(sweep), tmp_path) as url:
-        page = chromium.new_page()
-        page.goto(url)
+    with opened(chromium, tmp_path, "{ser: 1.5}") as page:
         settled(page, "#remain", "24 of 24 remain")
         settled(page, "[id*=limit-text][id*=ser]", "≤ 150")

@@ -26,8 +26,8 @@ from sweeps.store.prepared import Prepared, locate
 from sweeps.store.records import Point
 from sweeps.store.storage import Place, default_tracking_uri
 from sweeps.store.sweep import Sweep
-from sweeps.text.columns import ATTACK_HEADS, ATTACK_LEGEND, attack_rows
-from sweeps.text.figures import attack_lines, labels_field, measured
+from sweeps.text.attacks import ATTACK_HEADS, ATTACK_LEGEND, attack_lines, attack_rows
+from sweeps.text.figures import labels_field, measured
 from sweeps.text.paths import as_path
 from sweeps.text.terminal import command_line
 from sweeps.tracking.job_run import JobRun

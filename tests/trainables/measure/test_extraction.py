@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sweeps.text.figures import extraction_words
+from sweeps.text.attacks import extraction_words
 from tests.support.tiny import spec
 from trainables.corpora import generate
 from trainables.corpora.splits import split_corpus
